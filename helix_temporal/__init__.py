@@ -1,0 +1,1 @@
+"""Durable conversation threads and sessions for agents on Temporal."""

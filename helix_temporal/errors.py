@@ -1,0 +1,175 @@
+"""Every error that helix_temporal raises, as one tree.
+
+::
+
+    HelixError
+    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · InvalidConfigError · TooLargeError
+    ├── NotFoundError
+    │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
+    ├── ConflictError
+    │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
+    │   └── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
+    ├── SessionTerminatedError · SessionInterruptedError
+    ├── ArchiveError
+    │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
+    │   └── UnsupportedFormatError · ArchiveAccessError
+    ├── StreamTruncatedError · InvalidCursorError
+    ├── UnsafeRedisPolicyError · ConditionalWritesUnsupportedError · UnsupportedServerError
+    └── StoreUnavailableError                                          (the retryable one)
+
+The class name is the Temporal error type on the wire, so renaming one is a breaking change; a golden
+test pins them.  ``retryable`` says whether the same call may succeed later: everything else is
+permanent and leaves activities as a non-retryable ``ApplicationError``.  Messages say what was found,
+what was expected and what to do; they never contain message bodies or secrets.
+"""
+
+from typing import ClassVar
+
+
+class HelixError(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        retryable: Whether repeating the same call may succeed.
+        facts: What was found and expected, JSON-compatible, without bodies or secrets.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **facts: str | int | bool | None) -> None:
+        super().__init__(message)
+        self.facts = facts
+
+
+class InvalidIdError(HelixError):
+    """An id is empty, too long, not text, or holds characters that ids may not have."""
+
+
+class InvalidMessageError(HelixError):
+    """A message cannot be stored as it is: not JSON, too deep, not finite, bad text."""
+
+
+class InvalidRequestError(HelixError):
+    """Arguments contradict each other or lie outside their range."""
+
+
+class InvalidConfigError(HelixError):
+    """A setting is outside what is allowed."""
+
+
+class TooLargeError(HelixError):
+    """Something exceeds a stated limit; the message names the field, its size and the limit."""
+
+
+class NotFoundError(HelixError):
+    """Base of the errors for things that are not there."""
+
+
+class ThreadNotFoundError(NotFoundError):
+    """The thread was never created, or was deleted."""
+
+
+class SessionNotFoundError(NotFoundError):
+    """No session of this id is known."""
+
+
+class CheckpointNotFoundError(NotFoundError):
+    """No checkpoint of this id is known."""
+
+
+class StreamNotFoundError(NotFoundError):
+    """No stream of this id is known."""
+
+
+class ConflictError(HelixError):
+    """Base of the errors that say: the record is not what the caller believes."""
+
+
+class HeadMovedError(ConflictError):
+    """The thread does not stand at the head that the caller names.  The workflow opens again."""
+
+
+class StaleStateError(ConflictError):
+    """A state was saved against a version that is no longer the current one."""
+
+
+class FencedError(ConflictError):
+    """A newer epoch has opened the thread, or this epoch is closed; the writer must stop."""
+
+
+class IdempotencyConflictError(ConflictError):
+    """The same id was used before with other content."""
+
+
+class LeaseLostError(ConflictError):
+    """Another holder took the lock after this lease ran out."""
+
+
+class ThreadExistsError(ConflictError):
+    """A thread was to be created under an id that is taken; creating never overwrites."""
+
+
+class ColdTierBehindError(ConflictError):
+    """Too much of the thread is not archived yet; the turn is refused until the archive catches up."""
+
+
+class ThreadBehindStateError(ConflictError):
+    """The state names a head that the thread no longer holds."""
+
+
+class SessionTerminatedError(HelixError):
+    """The session's workflow was terminated or timed out while the caller waited."""
+
+
+class SessionInterruptedError(HelixError):
+    """The turn was interrupted before it gave an answer."""
+
+
+class ArchiveError(HelixError):
+    """Base of the permanent errors of the cold tier."""
+
+
+class ArchiveCorruptError(ArchiveError):
+    """An archived object is damaged or is not what its manifest says; nothing of it was used."""
+
+
+class UnsupportedFormatError(ArchiveError):
+    """An archived object has a format newer than this version reads; upgrade the library."""
+
+
+class ColdRegressedError(ArchiveError):
+    """The archive holds less than it did: it was deleted or restored behind our back."""
+
+
+class LegacyWriterActiveError(ArchiveError):
+    """A version 1 snapshot changed after it was taken over: an old writer is still alive."""
+
+
+class ArchiveAccessError(ArchiveError):
+    """The bucket is missing or refuses access; nothing is concluded about the objects in it."""
+
+
+class StreamTruncatedError(HelixError):
+    """The position asked for was trimmed from the stream."""
+
+
+class InvalidCursorError(HelixError):
+    """A cursor is not one that this store gave out."""
+
+
+class UnsafeRedisPolicyError(HelixError):
+    """Redis may evict keys without a time to live, which would lose unarchived messages."""
+
+
+class ConditionalWritesUnsupportedError(HelixError):
+    """The object store ignores write conditions, so compare-and-swap would lose data."""
+
+
+class UnsupportedServerError(HelixError):
+    """A server is too old, read-only, or lacks what we need of it."""
+
+
+class StoreUnavailableError(HelixError):
+    """A store did not answer, or answered that it cannot now.  Repeat the same call later."""
+
+    retryable: ClassVar[bool] = True

@@ -1,0 +1,63 @@
+"""Ids: what is accepted, and how one becomes part of a key, an object name or a file name.
+
+An id is 1–256 characters and at most 512 bytes of UTF-8 without control characters.  Nothing is
+normalised: two spellings of one letter are two ids.  In keys ``[A-Za-z0-9_-]`` stand for themselves
+and every other byte is ``~hh``; a form over 120 bytes becomes its first 60 characters, ``~`` and 32
+hex digits of the id's SHA-256 — stores keep the original beside it and compare it on read.
+"""
+
+import hashlib
+import unicodedata
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from helix_temporal.errors import InvalidIdError
+
+MAX_CHARACTERS = 256
+MAX_BYTES = 512
+MAX_ENCODED = 120
+
+_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def validate_id(value: object, what: str = "id") -> str:
+    """Return ``value`` if it is an acceptable id.
+
+    Raises:
+        InvalidIdError: It is not text, empty, too long, or holds a control character or a lone
+            surrogate; the message says which and where.
+    """
+    if not isinstance(value, str):
+        raise InvalidIdError(f"{what}: text expected, got {type(value).__name__}")
+    if not value:
+        raise InvalidIdError(f"{what}: empty")
+    if len(value) > MAX_CHARACTERS:
+        raise InvalidIdError(f"{what}: {len(value)} characters, at most {MAX_CHARACTERS} allowed")
+    for at, character in enumerate(value):
+        category = unicodedata.category(character)
+        if category == "Cc":
+            raise InvalidIdError(f"{what}: control character U+{ord(character):04X} at {at}")
+        if category == "Cs":
+            raise InvalidIdError(f"{what}: lone surrogate at {at}")
+    size = len(value.encode())
+    if size > MAX_BYTES:
+        raise InvalidIdError(f"{what}: {size} bytes of UTF-8, at most {MAX_BYTES} allowed")
+    return value
+
+
+def encode_id(value: str) -> str:
+    """The form of an id that is safe in Redis keys, object keys and file names.
+
+    Distinct ids have distinct forms up to 120 bytes; beyond that they differ unless 128 bits of
+    SHA-256 collide.
+    """
+    raw = value.encode()
+    encoded = "".join(chr(byte) if byte in _KEPT else f"~{byte:02x}" for byte in raw)
+    if len(encoded) <= MAX_ENCODED:
+        return encoded
+    return f"{encoded[:60]}~{hashlib.sha256(raw).hexdigest()[:32]}"
+
+
+Id = Annotated[str, BeforeValidator(validate_id)]
+"""A validated id in a pydantic model."""

@@ -1,0 +1,144 @@
+"""Messages: one canonical form for all providers, and its place in a record."""
+
+from typing import Annotated, Final, Literal
+
+import orjson
+from pydantic import BeforeValidator, Field, ValidationError
+
+from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject, JsonObject, canonical, check_json
+from helix_temporal.models.ids import Id
+from helix_temporal.models.records import Kind, Record
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""A message must fit one segment; what passes through a workflow is bounded much lower (settings)."""
+
+Role = Literal["system", "user", "assistant", "tool", "foreign"]
+
+
+def _content(value: object) -> object:
+    check_json(value, "$.content")
+    return value
+
+
+Content = Annotated[str | list[JsonObject], BeforeValidator(_content)]
+"""Plain text, or provider-independent parts such as ``{"type": "text", "text": …}``."""
+
+
+class Usage(Model):
+    """What model calls used, in tokens; sums of several are sums of each field."""
+
+    input_tokens: int = Field(default=0, ge=0, lt=2**63)
+    output_tokens: int = Field(default=0, ge=0, lt=2**63)
+    cached_read_tokens: int = Field(default=0, ge=0, lt=2**63)
+    cached_write_tokens: int = Field(default=0, ge=0, lt=2**63)
+    reasoning_tokens: int = Field(default=0, ge=0, lt=2**63)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_read_tokens=self.cached_read_tokens + other.cached_read_tokens,
+            cached_write_tokens=self.cached_write_tokens + other.cached_write_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class ToolCall(Model):
+    """One tool that the model asks for; ``id`` is the provider's and need not be unique over turns."""
+
+    id: str = Field(min_length=1, max_length=256)
+    name: str = Field(min_length=1, max_length=128)
+    arguments: CheckedObject = Field(default_factory=dict)
+
+
+class Message(Model):
+    """One message of a thread.
+
+    Attributes:
+        id: Unique within the thread; a user's message keeps the client's id.
+        role: ``foreign`` is a row of another format that no adapter has converted.
+        content: Text or parts.
+        tool_calls: Tools that an assistant message asks for, in order.
+        tool_call_id: Which call a tool message answers.
+        name: The tool's name on a tool message.
+        is_error: The tool failed and ``content`` says how.
+        usage: What the model call that made an assistant message used.
+        format: Format of a foreign row, such as ``zeitlich-v1/anthropic``; ``content`` is its raw text.
+        provider: What an adapter needs back unchanged.
+        metadata: What the application wants to keep beside the message.
+    """
+
+    id: Id
+    role: Role
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    is_error: bool = False
+    usage: Usage | None = None
+    format: str | None = None
+    provider: CheckedObject = Field(default_factory=dict)
+    metadata: CheckedObject = Field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The text of the message: its content, or its text parts joined."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(str(part["text"]) for part in self.content if part.get("type") == "text")
+
+
+def kind_of(message: Message) -> str:
+    """How a store treats the message."""
+    if message.role == "user":
+        return Kind.USER
+    if message.role == "tool":
+        return Kind.RESULT
+    if message.role == "assistant":
+        return Kind.CALLS if message.tool_calls else Kind.ANSWER
+    return Kind.OTHER
+
+
+def to_record(message: Message) -> Record:
+    """The message as a store keeps it; the same message always gives the same bytes.
+
+    Raises:
+        InvalidMessageError: It cannot be written as JSON.
+        TooLargeError: It would not fit a segment.
+    """
+    try:
+        body = canonical(message.model_dump(mode="json", exclude={"id"}, exclude_defaults=True))
+    except (TypeError, ValueError) as error:
+        raise InvalidMessageError(f"message {message.id!r} cannot be written as JSON") from error
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise TooLargeError(f"message {message.id!r}: {len(body)} > {MAX_MESSAGE_BYTES} bytes")
+    return Record(kind_of(message), message.id, body)
+
+
+def from_record(record: Record) -> Message:
+    """Inverse of `to_record`.
+
+    Raises:
+        ArchiveCorruptError: The body is not a message of ours.
+    """
+    try:
+        return Message.model_validate({**orjson.loads(record.body), "id": record.id})
+    except (ValueError, TypeError, ValidationError) as error:
+        raise ArchiveCorruptError(f"the stored body of message {record.id!r} is not a message") from error
+
+
+def check_size(data_bytes: int, limit: int, what: str) -> None:
+    """Refuse what exceeds a limit.
+
+    Raises:
+        TooLargeError: It does.
+    """
+    if data_bytes > limit:
+        raise TooLargeError(f"{what}: {data_bytes} > {limit} bytes")
+
+
+def user_message(id: str, text: str, **metadata: str) -> Message:
+    """A user's message of plain text."""
+    return Message(id=id, role="user", content=text, metadata=dict(metadata))

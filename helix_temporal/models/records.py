@@ -1,0 +1,112 @@
+"""Heads, and records: messages as the opaque bytes that stores keep.
+
+A record is ``kind (1 byte) · length of the id (2 bytes, big endian) · id · body``.  In a Redis field
+and in a segment each record is preceded by its length in 4 bytes, big endian, so the two tiers copy
+bytes and never parse a body.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field
+
+from helix_temporal.errors import ArchiveCorruptError
+from helix_temporal.models._base import Model
+
+Position = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+"""A place in a thread: messages are numbered from 0."""
+
+Epoch = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+"""Microseconds since 1970 at which the open of a thread was scheduled; higher fences lower."""
+
+
+class Head(Model):
+    """A place in a thread: the next position, and the id of the message before it (empty at 0)."""
+
+    position: Position
+    last_id: str
+
+
+EMPTY: Final = Head(position=0, last_id="")
+"""The head of a thread without messages."""
+
+
+class Kind:
+    """What a record is to the store: all it needs to know to keep call and result together."""
+
+    USER: Final = "u"
+    ANSWER: Final = "a"
+    CALLS: Final = "c"
+    """An answer that asks for tools; its results follow it."""
+    RESULT: Final = "t"
+    OTHER: Final = "o"
+
+
+class Record(NamedTuple):
+    """One message as a store sees it."""
+
+    kind: str
+    id: str
+    body: bytes
+
+
+def encode_record(record: Record) -> bytes:
+    """The record's bytes, without the length before them."""
+    identity = record.id.encode()
+    return b"".join((record.kind.encode("ascii"), len(identity).to_bytes(2, "big"), identity, record.body))
+
+
+def decode_record(data: bytes) -> Record:
+    """Inverse of `encode_record`.
+
+    Raises:
+        ArchiveCorruptError: The bytes are no record.
+    """
+    size = int.from_bytes(data[1:3], "big")
+    if len(data) < 3 + size:
+        raise ArchiveCorruptError(f"record of {len(data)} bytes is cut inside its id")
+    try:
+        return Record(data[:1].decode("ascii"), data[3 : 3 + size].decode(), data[3 + size :])
+    except UnicodeDecodeError as error:
+        raise ArchiveCorruptError("record has a kind or an id that is not text") from error
+
+
+def pack(records: Iterable[Record]) -> bytes:
+    """Records one after the other, each with its length before it."""
+    parts: list[bytes] = []
+    for record in records:
+        data = encode_record(record)
+        parts.append(len(data).to_bytes(4, "big"))
+        parts.append(data)
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> list[Record]:
+    """Inverse of `pack`.
+
+    Raises:
+        ArchiveCorruptError: A length points past the end, or a record is damaged.
+    """
+    return list(_unpack(data))
+
+
+def _unpack(data: bytes) -> Iterator[Record]:
+    at, end = 0, len(data)
+    while at < end:
+        start = at + 4
+        at = start + int.from_bytes(data[at:start], "big")
+        if start > end or at > end:
+            raise ArchiveCorruptError(f"records are cut: {at} bytes announced, {end} there")
+        yield decode_record(data[start:at])
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """Bytes that these records take when packed."""
+    return sum(7 + len(record.id.encode()) + len(record.body) for record in records)
+
+
+def head_after(head: Head, records: Sequence[Record]) -> Head:
+    """Where a thread stands once ``records`` follow ``head``."""
+    if not records:
+        return head
+    return Head(position=head.position + len(records), last_id=records[-1].id)

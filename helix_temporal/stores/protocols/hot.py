@@ -1,0 +1,300 @@
+"""What a hot tier must do: nine small atomic operations on one record a thread.
+
+A backend is one class with these methods and one contract (`helix_temporal.testing.contracts`).  All
+protocol decisions that need more than one of them live above, in pure code; what must be atomic lives
+below, in one script or transaction a method.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from helix_temporal.models.records import EMPTY, Head, Record
+
+SINCE_ARCHIVED = -1
+"""For `HotTier.snapshot`: from one message before the position known to be archived."""
+
+NEVER_ARCHIVED = -1
+"""`HotHeader.archived` of a thread that no archive has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a manifest holds of a thread: the hot tier may drop exactly this and nothing more."""
+
+    head: Head
+    committed: int
+    slice_version: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotHeader:
+    """The header of a hot record.
+
+    Attributes:
+        epoch: The highest epoch that opened the thread; writes with another are refused.
+        owner: Who opened it: the session workflow's first execution run id.
+        closed: Late attempts of this epoch are refused, too.
+        head: Next position and id of the last message.
+        committed: Up to here turns are finished.
+        base: Lowest position held, and the id of the message before it.
+        slice: The state stored with the thread, opaque bytes; ``slice_version`` counts its saves.
+        adapter: Names the format of the bodies; empty when none was stated.
+        size: Packed bytes of all messages from 0 to ``head``, held here or not.
+        archived: Position known to be archived, a hint that may lag; `NEVER_ARCHIVED` if none is.
+        archived_size: ``size`` at that position.
+        unarchived_since: Store clock in ms of the oldest append beyond ``archived``, 0 if none.
+        deleted: A tombstone: the thread was deleted and only its epoch is remembered.
+    """
+
+    thread_id: str
+    epoch: int
+    owner: str
+    head: Head = EMPTY
+    committed: int = 0
+    base: Head = EMPTY
+    closed: bool = False
+    slice: bytes = b""
+    slice_version: int = 0
+    adapter: str = ""
+    size: int = 0
+    archived: int = NEVER_ARCHIVED
+    archived_size: int = 0
+    unarchived_since: int = 0
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HotSnapshot:
+    """A header and consecutive records of the same instant; ``first`` is the first one's position."""
+
+    header: HotHeader
+    first: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRange:
+    """Which records to read: ``start <= position < stop``, from the start or backwards from the stop.
+
+    Reading ends after ``limit`` records or when ``max_bytes`` would be passed, yet gives at least one
+    record if the range holds any.
+    """
+
+    start: int
+    stop: int
+    limit: int
+    max_bytes: int
+    backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """What a step needs to know before it calls the model, read in one instant.
+
+    Attributes:
+        header: The thread's header.
+        after: Up to the asked number of records from the step's head on: this very step if it stands.
+        before: The newest records before the step's head, oldest first, bounded as asked.
+        earlier_ids: Ids of the messages before ``before``, oldest first, so that together with it the
+            asked number of ids is there (fewer where the thread or its hot part begins).
+        last_id_at_head: Id of the message just before the step's head, None if that is not held.
+    """
+
+    header: HotHeader
+    after: tuple[Record, ...]
+    before: tuple[Record, ...]
+    earlier_ids: tuple[str, ...]
+    last_id_at_head: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepAppend:
+    """One step: its inputs, then its answer, to stand exactly at ``head``.
+
+    Attributes:
+        answer: None for a plain append, whose identity is its inputs alone.
+        commits: The step ends its turn: everything up to its end becomes committed.
+        slice: Saved with the step if given; ``slice_version`` is the version it replaces.
+        archived: What the caller knows of the archive; moves the hint.
+    """
+
+    thread_id: str
+    epoch: int
+    head: Head
+    inputs: tuple[Record, ...]
+    answer: Record | None = None
+    commits: bool = False
+    slice: bytes | None = None
+    slice_version: int = 0
+    archived: Archived | None = None
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Inputs and answer in order."""
+        return self.inputs if self.answer is None else (*self.inputs, self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The step as it stands in the thread: ours, or the one that was first.
+
+    Attributes:
+        records: The inputs and the stored answer.
+        head: The head after this step (not of the thread, which may have grown since).
+        repeated: The step stood already and nothing was added.
+        header: The thread's header after the call.
+    """
+
+    records: tuple[Record, ...]
+    head: Head
+    repeated: bool
+    header: HotHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """Replace the header by compare-and-swap; keep records below ``keep``, then add ``records``.
+
+    Attributes:
+        expected: Epoch and head that the record must have now; None if it must be absent.
+        header: The new header, ``head`` being where it stands after ``records``.
+    """
+
+    expected: tuple[int, Head] | None
+    header: HotHeader
+    keep: int
+    records: tuple[Record, ...] = ()
+
+
+class Eviction(StrEnum):
+    """What became of a hot record that was to be dropped."""
+
+    DROPPED = "dropped"
+    KEPT_WARM = "kept_warm"
+    ABSENT = "absent"
+    NEWER = "newer"
+    """It holds something that the caller's archive does not, or belongs to another epoch: untouched."""
+
+
+class HotTier(Protocol):
+    """Threads in a fast store, one record each, every method atomic and repeatable.
+
+    Methods that write raise `FencedError` when the record's epoch is higher than the caller's, or
+    equal and closed, and change nothing then; `HeadMovedError` when it is lower (the record was
+    rolled back to before the caller's open).  A store that does not answer is
+    `StoreUnavailableError`; the effect may then have happened or not, and the same call repeated
+    tells.  ``None`` means: there is no record of this thread here.
+    """
+
+    async def header(self, thread_id: str) -> HotHeader | None:
+        """The header alone."""
+
+    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """Header and all records from ``max(since, base)`` on; see `SINCE_ARCHIVED`."""
+
+    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """Header and the records of one range, as far as they are held here."""
+
+    async def step_view(
+        self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView | None:
+        """Header, ``after`` records from ``head`` on, and the newest window before it.
+
+        The window holds at most ``limit`` records and ``max_bytes`` packed bytes (at least one
+        record if any is held); ``ids`` is the number of ids wanted in all.
+        """
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        """Add one step where the thread stands at its head; the first answer wins.
+
+        If the thread already goes on from the head with these very inputs, the stored step is
+        returned, and only ``commits`` and ``archived`` still take effect.
+
+        Raises:
+            FencedError: A newer epoch has opened the thread, or this one is closed.
+            HeadMovedError: Something else follows the head, the thread ends before it, the message
+                before it is another, or it is no longer held here.
+            IdempotencyConflictError: The inputs' ids stand there with other bytes.
+            StaleStateError: ``slice`` was given against another version; nothing was added.
+        """
+
+    async def rebase(self, change: Rebase) -> HotHeader | None:
+        """Apply the change, or return None if the record is not the expected one.
+
+        Renders the record unexpiring.  Used by open; checks nothing but ``expected``.
+        """
+
+    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        """Make the thread hot in one step: nobody sees a part of it.
+
+        With ``replace=False`` only where nothing is.  With ``replace=True`` also over a record of a
+        lower epoch, and over one of this epoch that does not hold the message
+        ``header.head.last_id`` just before ``header.head.position``.  Returns the header that is
+        there afterwards.  Large threads are sent in parts that expire by themselves if unused.
+
+        Raises:
+            FencedError: With ``replace=True``: the record's epoch is higher than ``header.epoch``.
+        """
+
+    async def evict(
+        self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
+    ) -> Eviction:
+        """Drop the record, or let it expire after ``warm_ttl`` seconds, if all of it is archived.
+
+        That is: same epoch, and head, committed and slice version are those of ``archived``.
+        Anything else leaves it untouched and unexpiring.
+        """
+
+    async def close_epoch(self, thread_id: str, epoch: int) -> None:
+        """Refuse further writes of exactly this epoch; nothing if another one rules."""
+
+    async def save_slice(
+        self, thread_id: str, epoch: int, data: bytes, expected_version: int
+    ) -> int | None:
+        """Replace the slice and return its new version, one higher.
+
+        The same bytes against the same expected version again return the first answer.
+
+        Raises:
+            StaleStateError: The version is another.
+        """
+
+    async def drop(self, thread_id: str, epoch: int) -> None:
+        """Remove the record for good, archived or not; only a deletion does this.
+
+        Raises:
+            FencedError: The record's epoch is higher.
+        """
+
+    def scan(self) -> AsyncIterator[str]:
+        """Ids of all threads that are hot, in no order; one that comes or goes meanwhile may be missed."""
+
+    async def check(self) -> None:
+        """Refuse a server that would lose data.
+
+        Raises:
+            UnsafeRedisPolicyError: It may evict keys without a time to live.
+            UnsupportedServerError: It lacks something we need.
+        """
+
+    async def close(self) -> None:
+        """Give back connections."""
+
+
+class PayloadStore(Protocol):
+    """Bytes on their way: large tool results and texts that must not pass through the workflow.
+
+    Used where no blob store is configured.
+    """
+
+    async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
+        """Keep ``data`` for at least ``ttl`` seconds; the same key again overwrites it."""
+
+    async def get_payload(self, thread_id: str, key: str) -> bytes | None:
+        """The bytes, or None once they are gone."""
+
+    async def delete_payload(self, thread_id: str, key: str) -> None:
+        """Forget the bytes; nothing if they are gone."""
