@@ -1,0 +1,89 @@
+# `make` alone prints this help.  Every target brings what it needs: Python 3.11 or newer and network
+# are enough, root or not, no Docker.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+CODE    = $(wildcard helix_temporal workers examples benchmarks tests)
+TYPED   = helix_temporal tests $(wildcard workers/*.py benchmarks/*.py examples/*/*.py)
+
+SEEDS  ?= 20000
+KILLS  ?= 150
+TESTS  ?= tests
+JOBS   ?= 2
+ARGS   ?=
+
+.PHONY: help
+help: ## Print this help
+	@echo "Usage: make <target>"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 300 MB)
+
+$(STAMP): pyproject.toml constraints.txt
+	@bash .ci/setup $(VENV)
+
+.PHONY: demo
+demo: setup ## The main job on real servers, start to end (under a minute after set-up)
+	$(PY) examples/quickstart/demo.py $(ARGS)
+
+.PHONY: dev
+dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C
+	$(VENV)/bin/helix-temporal dev $(ARGS)
+
+.PHONY: test
+test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope $(TESTS) $(ARGS)
+
+.PHONY: lint
+lint: setup ## Style, format and spelling
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(VENV)/bin/codespell $(CODE) $(wildcard *.md docs)
+
+.PHONY: fix
+fix: setup ## Let ruff mend what it can
+	$(PY) -m ruff check --fix $(CODE)
+	$(PY) -m ruff format $(CODE)
+
+.PHONY: types
+types: setup ## mypy (strict) and pyright
+	$(PY) -m mypy $(TYPED)
+	$(PY) -m pyright --pythonpath $(PY)
+
+.PHONY: arch
+arch: setup ## Import contracts and the other architecture tests
+	$(VENV)/bin/lint-imports --no-cache
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest tests/architecture $(ARGS)
+
+.PHONY: bench
+bench: setup ## Benchmarks against their floors; writes build/bench.json
+	@mkdir -p build
+	$(PY) -m benchmarks $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000; writes build/simulate.json
+	@mkdir -p build
+	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+.PHONY: chaos
+chaos: setup ## Real kills of real workers: make chaos KILLS=500; writes build/chaos.json
+	@mkdir -p build
+	$(PY) -m tests.chaos --kills $(KILLS) $(ARGS)
+
+.PHONY: constraints
+constraints: ## Resolve all dependencies anew and rewrite constraints.txt
+	@bash .ci/constraints
+
+.PHONY: clean
+clean: ## Remove what the targets made, .venv included
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
