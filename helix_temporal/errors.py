@@ -15,7 +15,7 @@
     │   └── UnsupportedFormatError · ArchiveAccessError
     ├── StreamTruncatedError · InvalidCursorError
     ├── UnsafeRedisPolicyError · ConditionalWritesUnsupportedError · UnsupportedServerError
-    └── StoreUnavailableError                                          (the retryable one)
+    └── StoreUnavailableError · ModelStreamEndedError                      (the retryable ones)
 
 The class name is the Temporal error type on the wire, so renaming one is a breaking change; a golden
 test pins them.  ``retryable`` says whether the same call may succeed later: everything else is
@@ -171,5 +171,11 @@ class UnsupportedServerError(HelixError):
 
 class StoreUnavailableError(HelixError):
     """A store did not answer, or answered that it cannot now.  Repeat the same call later."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ModelStreamEndedError(HelixError):
+    """A model's stream broke off before its response.  Nothing of it counts; call the model again."""
 
     retryable: ClassVar[bool] = True

@@ -1,0 +1,70 @@
+"""Agents: what answers in a session, and the tools it may use."""
+
+from helix_temporal.agents._agent import (
+    Agent,
+    AgentRegistry,
+    Hooks,
+    Instructions,
+    InstructionsContext,
+)
+from helix_temporal.agents._context import ContextPolicy, choose_context, repair
+from helix_temporal.agents._model import Model, StreamingModel, complete
+from helix_temporal.agents._scripted import ScriptedModel
+from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome, tool
+from helix_temporal.models.agents import (
+    AgentFacts,
+    HookFacts,
+    InstructionsMode,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolFacts,
+    ToolSpec,
+)
+from helix_temporal.models.hooks import (
+    AfterUserMessage,
+    BeforeUserMessage,
+    HookEvent,
+    SessionEnded,
+    SessionStarted,
+    TurnCompleted,
+    UserMessageDecision,
+)
+
+__all__ = [
+    "AfterUserMessage",
+    "Agent",
+    "AgentFacts",
+    "AgentRegistry",
+    "BeforeUserMessage",
+    "ContextPolicy",
+    "HookEvent",
+    "HookFacts",
+    "Hooks",
+    "Instructions",
+    "InstructionsContext",
+    "InstructionsMode",
+    "Model",
+    "ModelEvent",
+    "ModelRequest",
+    "ModelResponse",
+    "ReasoningDelta",
+    "ScriptedModel",
+    "SessionEnded",
+    "SessionStarted",
+    "StreamingModel",
+    "TextDelta",
+    "Tool",
+    "ToolContext",
+    "ToolFacts",
+    "ToolOutcome",
+    "ToolSpec",
+    "TurnCompleted",
+    "UserMessageDecision",
+    "choose_context",
+    "complete",
+    "repair",
+    "tool",
+]

@@ -1,0 +1,39 @@
+"""Checks of what a user configures."""
+
+import re
+from typing import Final
+
+from helix_temporal.errors import InvalidConfigError
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What agents and tools may be called: providers and activity names take no more."""
+
+
+def check_name(name: object, what: str) -> None:
+    """Refuse a name that a provider or an activity type would not take.
+
+    Raises:
+        InvalidConfigError: It is not 1–64 of ``[A-Za-z0-9_-]``.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidConfigError(f"{what} name {str(name)[:80]!r}: 1-64 of A-Z a-z 0-9 _ - expected")
+
+
+def check_count(value: object, what: str) -> None:
+    """Refuse what is no positive integer.
+
+    Raises:
+        InvalidConfigError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidConfigError(f"{what} must be at least 1, got {value!r}")
+
+
+def check_seconds(value: object, what: str) -> None:
+    """Refuse what is no positive, finite number of seconds.
+
+    Raises:
+        InvalidConfigError: It is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InvalidConfigError(f"{what} must be a positive number of seconds, got {value!r}")

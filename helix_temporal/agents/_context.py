@@ -1,0 +1,151 @@
+"""Which part of a thread a model call gets, and how broken parts are mended.  Pure."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.agents._checks import check_count
+from helix_temporal.models.messages import Message, ToolCall
+from helix_temporal.models.records import Kind, Record, size_of
+
+MISSING_RESULT: Final = "The result of this call was lost; call the tool again if it is still needed."
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPolicy:
+    """How much of the thread a model call gets: the newest whole turns within both bounds.
+
+    Attributes:
+        max_messages: At most so many messages.
+        max_bytes: At most so many packed bytes of them.
+
+    Raises:
+        InvalidConfigError: A bound is no positive integer.
+    """
+
+    max_messages: int = 200
+    max_bytes: int = 256 * 1024
+
+    def __post_init__(self) -> None:
+        check_count(self.max_messages, "context policy: max_messages")
+        check_count(self.max_bytes, "context policy: max_bytes")
+
+
+def choose_context(
+    records: Sequence[Record], policy: ContextPolicy, *, complete_before: bool
+) -> Sequence[Record]:
+    """The newest part of ``records`` that a model call gets, always a suffix of them.
+
+    It holds the newest whole turns that fit, and begins inside the last turn, before a step, only
+    where that turn alone doesn't fit.  It never begins with a tool result.  The last step is
+    included even if it alone passes the bounds.  It is empty only if no place to begin is among
+    ``records``: then more of the thread must be read.
+
+    Args:
+        records: The newest records of the thread, oldest first, the pending inputs among them.
+        policy: The bounds.
+        complete_before: Nothing precedes ``records`` in the thread, so that the first one begins a
+            turn; otherwise a turn may be cut there.
+    """
+    turns = _turn_starts(records, complete_before)
+    first = _first_that_fits(records, policy)
+    for start in turns:
+        if start >= first:
+            return records[start:]
+    last_turn = turns[-1] if turns else 0
+    steps = [at for at in range(last_turn, len(records)) if records[at].kind in {Kind.USER, Kind.CALLS}]
+    # Without a step there, as in a thread of foreign rows, any row that is no result may begin it.
+    steps = steps or [at for at in range(last_turn, len(records)) if records[at].kind != Kind.RESULT]
+    if not steps:
+        return records[len(records) :]
+    return records[next((at for at in steps if at >= first), steps[-1]) :]
+
+
+def _turn_starts(records: Sequence[Record], complete_before: bool) -> list[int]:
+    starts = [
+        at
+        for at in range(1, len(records))
+        if records[at].kind == Kind.USER and records[at - 1].kind != Kind.USER
+    ]
+    if complete_before and records and records[0].kind != Kind.RESULT:
+        return [0, *starts]
+    return starts
+
+
+def _first_that_fits(records: Sequence[Record], policy: ContextPolicy) -> int:
+    """Lowest place from which everything to the end is within the bounds."""
+    at, left = len(records), policy.max_bytes
+    lowest = max(0, at - policy.max_messages)
+    while at > lowest:
+        left -= size_of((records[at - 1],)) + 4
+        if left < 0:
+            break
+        at -= 1
+    return at
+
+
+def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], int]:
+    """Make every tool call be followed directly by its one result, in call order.
+
+    Results that stand elsewhere before the next answer with calls are moved, missing ones replaced by
+    an error result, and those that answer nothing, or answer again, left out.  Other messages keep
+    their order.  Ids of calls may repeat, even within one answer.
+
+    Returns:
+        The messages, and how many results were moved, replaced or left out: 0 if nothing changed.
+    """
+    mended: list[Message] = []
+    repairs = 0
+    at = 0
+    while at < len(messages):
+        end = _next_calls(messages, at + 1)
+        block, count = _mend_block(messages[at:end])
+        mended += block
+        repairs += count
+        at = end
+    return tuple(mended), repairs
+
+
+def _next_calls(messages: Sequence[Message], start: int) -> int:
+    return next((at for at in range(start, len(messages)) if messages[at].tool_calls), len(messages))
+
+
+def _mend_block(block: Sequence[Message]) -> tuple[list[Message], int]:
+    """One answer with calls and all that follows it before the next such answer."""
+    calls = block[0].tool_calls
+    results = [at for at in range(len(block)) if block[at].role == "tool"]
+    taken: list[int] = []
+    chosen: list[Message] = []
+    for place, wanted in enumerate(calls):
+        found = next((at for at in results if block[at].tool_call_id == wanted.id and at not in taken), None)
+        if found is None:
+            chosen.append(_missing(block[0], place, wanted))
+        else:
+            taken.append(found)
+            chosen.append(block[found])
+    others = [message for message in block[1:] if message.role != "tool"]
+    # A user's row with calls can't be; a block without calls begins with any message, even a result.
+    first = [block[0]] if block[0].role != "tool" else []
+    repairs = len(calls) - len(taken) + len(results) - len(taken) + _moved(taken, block)
+    return [*first, *chosen, *others], repairs
+
+
+def _moved(taken: Sequence[int], block: Sequence[Message]) -> int:
+    """How many results stand after a result of a later call, or after a message that is no result."""
+    directly = next((at for at in range(1, len(block)) if block[at].role != "tool"), len(block))
+    return sum(
+        1 for place, at in enumerate(taken) if at >= directly or any(before > at for before in taken[:place])
+    )
+
+
+def _missing(answer: Message, place: int, call: ToolCall) -> Message:
+    digest = hashlib.sha256(f"{answer.id}\0{place}".encode()).hexdigest()[:32]
+    return Message(
+        id=f"missing-{digest}",
+        role="tool",
+        content=MISSING_RESULT,
+        tool_call_id=call.id,
+        name=call.name,
+        is_error=True,
+    )

@@ -1,0 +1,227 @@
+"""Tools: functions that a model may ask for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Protocol, overload
+
+import orjson
+from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from helix_temporal.agents._calling import call
+from helix_temporal.agents._checks import check_count, check_name, check_seconds
+from helix_temporal.agents._signature import Signature, explain, read_signature
+from helix_temporal.errors import InvalidMessageError
+from helix_temporal.models._json import JsonObject, check_json
+from helix_temporal.models.agents import ToolFacts, ToolSpec
+from helix_temporal.models.messages import Usage
+
+DEFAULT_TIMEOUT: Final = 300.0
+DEFAULT_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """Which call of which session a tool serves.
+
+    Attributes:
+        turn: Number of the turn in the session, from 1.
+        call_id: The provider's id of the call, unique within one answer at best.
+        key: The same for every attempt of this call, different for any other call: pass it on as the
+            idempotency key of whatever the tool changes.
+        metadata: The session's.
+        attempt: 1 for the first attempt.
+    """
+
+    session_id: str
+    thread_id: str
+    agent: str
+    turn: int
+    call_id: str
+    key: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What becomes of a tool call.
+
+    Attributes:
+        content: What the model is told: text or parts.
+        is_error: The tool failed, and ``content`` says how.
+        rewind: Take back the turn's steps and ask the model again.
+        wait: End the turn here; somebody will send a message later.
+        usage: What the tool itself used of models.
+    """
+
+    content: str | list[JsonObject] = ""
+    is_error: bool = False
+    rewind: bool = False
+    wait: bool = False
+    usage: Usage | None = None
+
+
+class ToolHandler(Protocol):
+    """What runs when a tool is called."""
+
+    def __call__(self, arguments: Mapping[str, Any], context: ToolContext, /) -> Any:
+        """Give a result, or a coroutine of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool: what the model is told of it, what runs, and how long it may take.
+
+    Usually made by `tool`; built directly where the schema comes from elsewhere, then ``handler``
+    gets the arguments unchecked.
+
+    Attributes:
+        parameters: JSON schema of the arguments, an object.
+        timeout: Seconds that one attempt may take.
+        heartbeat: Seconds after which a silent attempt counts as lost; None for the worker's default.
+        attempts: Attempts before its failure is given to the model.
+        deadline: Seconds that all attempts together may take; None for no such limit.
+
+    Raises:
+        InvalidConfigError: The name or a number is outside what is allowed.
+    """
+
+    name: str
+    handler: ToolHandler = field(repr=False)
+    description: str = ""
+    parameters: dict[str, JsonValue] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    timeout: float = DEFAULT_TIMEOUT
+    heartbeat: float | None = None
+    attempts: int = DEFAULT_ATTEMPTS
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "tool")
+        check_count(self.attempts, f"tool {self.name!r}: attempts")
+        check_seconds(self.timeout, f"tool {self.name!r}: timeout")
+        for what, seconds in (("heartbeat", self.heartbeat), ("deadline", self.deadline)):
+            if seconds is not None:
+                check_seconds(seconds, f"tool {self.name!r}: {what}")
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """Run it once, a plain function in a thread.
+
+        Arguments that don't fit give an error outcome that names them.  What the function itself
+        raises passes through: whether to try again is the caller's to decide.
+
+        Raises:
+            InvalidMessageError: The result is nothing that JSON can hold; the tool must be mended.
+        """
+        return _outcome(await call(self.handler, arguments, context), self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the decorated function itself, for its own tests."""
+        function = self.handler.function if isinstance(self.handler, _FunctionHandler) else self.handler
+        return function(*args, **kwargs)
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+
+    def facts(self, agent: str) -> ToolFacts:
+        """What the workflow must know to run it."""
+        return ToolFacts(
+            name=self.name,
+            activity=f"helix.tools.{agent}.{self.name}",
+            start_to_close=self.timeout,
+            heartbeat=self.heartbeat,
+            max_attempts=self.attempts,
+            schedule_to_close=self.deadline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionHandler:
+    """Checks the arguments, then calls a function with them by name."""
+
+    function: Callable[..., Any]
+    signature: Signature
+
+    async def __call__(self, arguments: Mapping[str, Any], context: ToolContext, /) -> Any:
+        try:
+            bound = self.signature.bind(arguments)
+        except ValidationError as error:
+            return ToolOutcome(explain(error), is_error=True)
+        if self.signature.context is not None:
+            bound[self.signature.context] = context
+        return await call(self.function, **bound)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | timedelta = DEFAULT_TIMEOUT,
+    heartbeat: float | timedelta | None = None,
+    attempts: int = DEFAULT_ATTEMPTS,
+    deadline: float | timedelta | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | timedelta = DEFAULT_TIMEOUT,
+    heartbeat: float | timedelta | None = None,
+    attempts: int = DEFAULT_ATTEMPTS,
+    deadline: float | timedelta | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a function a tool, as ``@tool`` or ``@tool(timeout=20)``.
+
+    The schema comes from the annotations, the description from the docstring, and what its ``Args:``
+    section says of a parameter goes into the schema.  A parameter annotated `ToolContext` gets the
+    context and is not shown to the model.  The function may be async or plain (it then runs in a
+    thread) and return text, JSON, a pydantic model or a `ToolOutcome`.  Times are seconds or
+    timedeltas; see `Tool`.
+
+    Raises:
+        InvalidConfigError: A parameter has no usable type, or an option is outside what is allowed.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        signature = read_signature(function, ToolContext)
+        return Tool(
+            name=name if name is not None else getattr(function, "__name__", ""),
+            handler=_FunctionHandler(function, signature),
+            description=description if description is not None else signature.description,
+            parameters=signature.schema,
+            timeout=_seconds(timeout),
+            heartbeat=None if heartbeat is None else _seconds(heartbeat),
+            attempts=attempts,
+            deadline=None if deadline is None else _seconds(deadline),
+        )
+
+    return make if function is None else make(function)
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _outcome(result: Any, name: str) -> ToolOutcome:
+    if isinstance(result, ToolOutcome):
+        check_json(result.content, f"tool {name!r}: $")
+        return result
+    if isinstance(result, str):
+        check_json(result, f"tool {name!r}: $")
+        return ToolOutcome(result)
+    try:
+        value = to_jsonable_python(result)
+    except (PydanticSerializationError, RecursionError, ValueError) as error:
+        raise InvalidMessageError(
+            f"tool {name!r} returned {type(result).__name__}, which JSON can't hold: {str(error)[:200]}"
+        ) from error
+    check_json(value, f"tool {name!r}: $")
+    return ToolOutcome(orjson.dumps(value).decode())

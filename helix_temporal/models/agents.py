@@ -1,0 +1,137 @@
+"""What workflow, activities and models tell each other about agents.
+
+The pydantic models travel through Temporal; the dataclasses stay inside one activity, where they are
+built once a step and their fields have been checked already.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.messages import Message, ToolCall, Usage
+
+InstructionsMode = Literal["agent", "pinned"]
+"""``agent``: each model call gets the agent's current instructions; ``pinned``: those of the session's
+creation, kept in its slice."""
+
+
+class ToolSpec(Model):
+    """What a model is told of a tool; ``parameters`` is a JSON schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class ToolFacts(Model):
+    """How the workflow runs a tool.
+
+    Attributes:
+        name: What the model calls it.
+        activity: Its activity type.
+        start_to_close: Seconds that one attempt may take.
+        heartbeat: Seconds without a sign of life after which an attempt counts as lost; None for the
+            worker's default.
+        max_attempts: Attempts before its failure is given to the model.
+        schedule_to_close: Seconds that all attempts together may take; None for no such limit.
+    """
+
+    name: str
+    activity: str
+    start_to_close: float = Field(default=300.0, gt=0)
+    heartbeat: float | None = Field(default=None, gt=0)
+    max_attempts: int = Field(default=3, ge=1)
+    schedule_to_close: float | None = Field(default=None, gt=0)
+
+
+class HookFacts(Model):
+    """The activity type of each hook that the agent has; None where it has none."""
+
+    session_started: str | None = None
+    session_ended: str | None = None
+    turn_completed: str | None = None
+    before_user_message: str | None = None
+    after_user_message: str | None = None
+
+
+class AgentFacts(Model):
+    """What the workflow learns of an agent when it opens a session.
+
+    Attributes:
+        max_steps: Model calls that one turn may take.
+        parallel_tools: The tools of one step run side by side; otherwise one after the other.
+    """
+
+    name: str
+    max_steps: int = Field(default=50, ge=1)
+    parallel_tools: bool = True
+    instructions_mode: InstructionsMode = "agent"
+    tools: tuple[ToolFacts, ...] = ()
+    hooks: HookFacts = HookFacts()
+
+    def tool(self, name: str) -> ToolFacts | None:
+        """The tool of this name, or None if the agent has none."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call.
+
+    Attributes:
+        messages: The context, oldest first, each tool call directly followed by its result.
+        instructions: The system prompt; empty for none.
+        metadata: The session's.
+        step_key: The same for every attempt of this step, different for any other step: fit for a
+            provider's idempotency key.
+    """
+
+    agent: str
+    session_id: str
+    thread_id: str
+    messages: tuple[Message, ...]
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    step_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A model's answer; its message gets its id from us.
+
+    Attributes:
+        content: Text or parts.
+        tool_calls: Tools that it asks for, in order; none ends the turn.
+        usage: What the call used.
+        provider: What the provider's adapter needs back unchanged with the message.
+        stop_reason: Why the model stopped, in the provider's words.
+    """
+
+    content: str | list[JsonObject] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    provider: JsonObject = field(default_factory=dict)
+    stop_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer's text as it comes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's reasoning as it comes; it is shown, not stored."""
+
+    text: str
+
+
+ModelEvent = TextDelta | ReasoningDelta | ModelResponse
+"""What a streaming model yields; the response comes last."""
