@@ -1,0 +1,161 @@
+"""What a setting may be: pure checks, each returning the value or raising ValueError.
+
+`settings` makes of that an `InvalidConfigError` which names the field.  A message names the rule, what was
+found and what to write instead.  What was found is shown only where it cannot be a secret.
+"""
+
+import ipaddress
+import math
+import re
+from datetime import timedelta
+from typing import Annotated, Final
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from pydantic import BeforeValidator
+
+MIN_TTL: Final = timedelta(seconds=1)
+MAX_TTL: Final = timedelta(days=400)
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
+_REDIS_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
+_TABLE_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+
+
+def shown(value: object) -> str:
+    """A value as errors print it: quoted, printable, at most 60 characters."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:56]}…{text[-1]}"
+
+
+def duration(value: object) -> timedelta:
+    """Seconds as a number, text such as ``"1.5"``, ``"200ms"``, ``"24h"``, or a timedelta; positive."""
+    if isinstance(value, timedelta):
+        found = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value) or abs(value) > MAX_TTL.total_seconds() * 10:
+            raise ValueError(f"a duration of {shown(value)} s; 1 ms to 400 days are possible")
+        found = timedelta(seconds=value)
+    elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())) and len(value) < 20:
+        found = timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
+    else:
+        raise ValueError(f"{shown(value)} is no duration; write seconds or a unit: 30, 1.5s, 200ms, 24h, 7d")
+    if not timedelta(0) < found <= MAX_TTL:
+        raise ValueError(f"a duration of {found.total_seconds()} s; 1 ms to 400 days are possible")
+    return found
+
+
+Duration = Annotated[timedelta, BeforeValidator(duration)]
+"""A positive time span of at most 400 days; see `duration` for what is accepted."""
+
+
+def time_to_live(value: timedelta) -> timedelta:
+    """A time to live lies between 1 second and 400 days."""
+    if not MIN_TTL <= value <= MAX_TTL:
+        raise ValueError(f"{value.total_seconds()} s; between 1 s and 400 days are allowed")
+    return value
+
+
+def redis_prefix(value: str) -> str:
+    """Letters, digits and ``_ . : -``, at most 64: nothing that means something in a SCAN pattern."""
+    if not _REDIS_PREFIX.fullmatch(value):
+        raise ValueError(f"{shown(value)} must match [A-Za-z0-9_.:-]* and have at most 64 characters")
+    return value
+
+
+def table_prefix(value: str) -> str:
+    """An SQL name of at most 30 characters, so that no table name reaches 63 bytes and is cut."""
+    if not _TABLE_PREFIX.fullmatch(value):
+        raise ValueError(f"{shown(value)} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters")
+    return value
+
+
+def bucket(value: str) -> str:
+    """A bucket name: 3 to 63 letters, digits, dots, dashes."""
+    if not _BUCKET.fullmatch(value) or ".." in value:
+        raise ValueError(f"{shown(value)} is no bucket name: 3 to 63 letters, digits, dots and dashes")
+    return value
+
+
+def object_prefix(value: str) -> str:
+    """Path segments separated by ``/``; none empty, ``.`` or ``..``, so that it cannot climb."""
+    segments = value.split("/")
+    if any(segment in {"", ".", ".."} for segment in segments):
+        raise ValueError(f"{shown(value)} has an empty, '.' or '..' segment; write it like 'team/agents'")
+    if not value.isprintable() or "\\" in value or len(value.encode("utf-8", "replace")) > 256:
+        raise ValueError(f"{shown(value)} must be printable, without '\\', and at most 256 bytes")
+    return value
+
+
+def url(value: str, schemes: tuple[str, ...]) -> str:
+    """An address with one of the schemes and a host (or, for a socket, a path)."""
+    parts = _split(value)
+    if parts.scheme not in schemes:
+        raise ValueError(f"{redacted(value)!r} must begin with {' or '.join(f'{s}://' for s in schemes)}")
+    socket = parts.scheme == "unix" or "host=/" in parts.query
+    if not parts.hostname and not (socket and (parts.path or parts.query)):
+        raise ValueError(f"{redacted(value)!r} names no host")
+    return value
+
+
+def endpoint(value: str) -> str:
+    """An http(s) address without credentials in it."""
+    parts = _split(url(value, ("http", "https")))
+    if parts.username or parts.password:
+        raise ValueError(
+            f"{redacted(value)!r} carries credentials; give them as s3_access_key and s3_secret_key"
+        )
+    return value.rstrip("/")
+
+
+def address(value: str) -> str:
+    """``host:port``."""
+    host, _, port = value.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
+        raise ValueError(f"{shown(value)} must be host:port, for example localhost:7233")
+    return value
+
+
+def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None) -> None:
+    """Refuse to speak in the clear to another host than this one."""
+    if value is None:
+        return
+    parts = _split(value)
+    if parts.scheme in {encrypted_scheme, "unix"} or _is_loopback(parts.hostname):
+        return
+    raise ValueError(
+        f"{field}: {redacted(value)!r} is another host without TLS; use an encrypted address, or set"
+        " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is yours alone"
+    )
+
+
+def redacted(value: str) -> str:
+    """A URL without the user and password in it, and without its query if that may hold one."""
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        return "<not a URL>"
+    place = parts.netloc.rpartition("@")[2]
+    hidden = f"***@{place}" if "@" in parts.netloc else place
+    query = "***" if re.search("pass|secret|token", parts.query, re.IGNORECASE) else parts.query
+    return urlunsplit((parts.scheme, hidden, parts.path, query, ""))
+
+
+def _split(value: str) -> SplitResult:
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("not a URL; its text may hold a secret and is not shown") from None
+    return parts
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host is None or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,226 @@
+"""Settings: everything that differs between one deployment and the next.
+
+`Settings.from_env` is the only place of the package that knows names of environment variables: a field
+is ``HELIX_`` and its name in capitals, `Timeouts` are ``HELIX_TIMEOUT_…``, `Limits` ``HELIX_LIMIT_…``.
+The package itself never reads the environment; a program passes ``os.environ`` at its edge.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+
+from helix_temporal import _setting_rules as rules
+from helix_temporal._setting_rules import Duration
+from helix_temporal.errors import InvalidConfigError
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+_MIN_HMAC_KEY: Final = 16
+
+
+class _Group(BaseModel):
+    """Frozen; unknown names are refused, errors are `InvalidConfigError` and never show a value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidConfigError("; ".join(_sentences(error))) from None
+
+
+def _sentences(error: ValidationError) -> Iterable[str]:
+    for problem in error.errors(include_url=False, include_input=False):
+        what = problem["msg"].removeprefix("Value error, ")
+        yield ": ".join([*(str(part) for part in problem["loc"]), what])
+
+
+class Timeouts(_Group):
+    """How long things may take and how often they are tried; a partial override keeps the rest.
+
+    Attributes:
+        store_start_to_close: One attempt of a store operation.
+        store_schedule_to_close: All attempts of it together.
+        store_retry_initial: Pause before the second attempt; it doubles up to ``store_retry_maximum``.
+        heartbeat_timeout: A worker that is silent for so long is taken for dead.
+        heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate.
+        model_start_to_close: One attempt of a model call.
+        tool_start_to_close: One attempt of a tool that names no time of its own.
+        flush_attempt: The one try of a flush after a step; what fails is caught up later.
+        flush_retry_maximum: Longest pause before a failed flush is tried again.
+        finaliser_budget: Save and flush at the end of a session; past it the janitor takes over.
+        max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker.
+        sticky_queue_schedule_to_start_timeout: Wait for the worker that holds the workflow in its cache.
+    """
+
+    store_start_to_close: Duration = timedelta(seconds=30)
+    store_schedule_to_close: Duration = timedelta(minutes=5)
+    store_retry_initial: Duration = timedelta(milliseconds=200)
+    store_retry_backoff: float = Field(default=2.0, ge=1.0, le=10.0)
+    store_retry_maximum: Duration = timedelta(seconds=10)
+    heartbeat_timeout: Duration = timedelta(seconds=10)
+    heartbeat_every: Duration = timedelta(seconds=1)
+    model_start_to_close: Duration = timedelta(minutes=10)
+    tool_start_to_close: Duration = timedelta(minutes=5)
+    flush_attempt: Duration = timedelta(seconds=2)
+    flush_retry_maximum: Duration = timedelta(seconds=60)
+    finaliser_budget: Duration = timedelta(minutes=2)
+    max_heartbeat_throttle_interval: Duration = timedelta(seconds=2)
+    sticky_queue_schedule_to_start_timeout: Duration = timedelta(seconds=2)
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        for shorter, longer in (
+            ("heartbeat_every", "heartbeat_timeout"),
+            ("max_heartbeat_throttle_interval", "heartbeat_timeout"),
+            ("store_start_to_close", "store_schedule_to_close"),
+            ("store_retry_initial", "store_retry_maximum"),
+        ):
+            if getattr(self, shorter) > getattr(self, longer):
+                raise ValueError(f"{shorter} must not be longer than {longer}")
+        return self
+
+
+class Limits(_Group):
+    """Sizes in bytes, numbers of messages, and how far the archive may lag.
+
+    Attributes:
+        message_bytes: The largest body of one message.
+        batch_messages: The most messages of one append.
+        inline_text_bytes: Longer texts travel by reference.
+        inline_tool_result_bytes: Larger tool results go to a blob before the tool completes.
+        payload_bytes: What an activity may return; more is a typed error or a blob.
+        unarchived_bytes: Past this, and past ``unarchived_for``, turns are refused until the archive
+            has caught up.
+    """
+
+    message_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
+    batch_messages: int = Field(default=10_000, ge=2, le=10_000)
+    inline_text_bytes: int = Field(default=8 * _KIB, ge=256, le=256 * _KIB)
+    inline_tool_result_bytes: int = Field(default=2 * _KIB, ge=0, le=256 * _KIB)
+    payload_bytes: int = Field(default=256 * _KIB, ge=_KIB, le=2 * _MIB)
+    unarchived_bytes: int = Field(default=64 * _MIB, ge=_MIB, le=1024 * _MIB)
+    unarchived_for: Duration = timedelta(hours=1)
+
+
+class Settings(_Group):
+    """Where the servers are and how threads are kept.  Secrets never show in ``repr`` or in errors.
+
+    Attributes:
+        redis_cluster: The address is one node of a Redis Cluster.
+        s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
+        s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
+        cold_directory: The cold tier in a directory instead of a bucket, for one machine.
+        flush: Archive with every ``"step"``, or at open and ``"exit"`` only: cheaper, and only as safe
+            as Redis.
+        keep_warm: Keep a flushed thread in Redis for ``warm_ttl`` instead of dropping it.
+        expire_unarchived_after: Only without a cold tier: idle threads are lost after this time.
+        archive_hmac_key: Signs manifests; at least 16 characters.
+        allow_plaintext: Permit unencrypted connections to other hosts than this one.
+
+    Raises:
+        InvalidConfigError: A value is outside its range, or two contradict each other.
+    """
+
+    temporal_address: Annotated[str, AfterValidator(rules.address)] = "localhost:7233"
+    temporal_namespace: str = Field(default="default", min_length=1, max_length=255)
+    temporal_tls: bool = False
+    temporal_api_key: SecretStr | None = None
+    task_queue: str = Field(default="helix", min_length=1, max_length=255)
+
+    redis_url: (
+        Annotated[str, AfterValidator(partial(rules.url, schemes=("redis", "rediss", "unix")))] | None
+    ) = None
+    redis_cluster: bool = False
+    redis_prefix: Annotated[str, AfterValidator(rules.redis_prefix)] = "helix:"
+
+    postgres_dsn: (
+        Annotated[str, AfterValidator(partial(rules.url, schemes=("postgresql", "postgres")))] | None
+    ) = None
+    table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
+
+    s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
+    s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
+    s3_prefix: Annotated[str, AfterValidator(rules.object_prefix)] = "helix"
+    s3_region: str = Field(default="us-east-1", min_length=1, max_length=64)
+    s3_access_key: SecretStr | None = None
+    s3_secret_key: SecretStr | None = None
+    cold_directory: Path | None = None
+
+    flush: Literal["step", "exit"] = "step"
+    keep_warm: bool = False
+    warm_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
+    expire_unarchived_after: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
+    archive_hmac_key: SecretStr | None = None
+    allow_plaintext: bool = False
+
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> Self:
+        """Read settings from variables such as ``HELIX_REDIS_URL``; an empty one counts as absent.
+
+        Raises:
+            InvalidConfigError: As for `Settings`; the message names the field, not the value of a secret.
+        """
+        found = _present(cls, "HELIX_", environment)
+        found["timeouts"] = Timeouts(**_present(Timeouts, "HELIX_TIMEOUT_", environment))
+        found["limits"] = Limits(**_present(Limits, "HELIX_LIMIT_", environment))
+        return cls(**found)
+
+    @property
+    def has_cold_tier(self) -> bool:
+        """Whether threads are archived at all."""
+        return self.s3_bucket is not None or self.cold_directory is not None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.s3_bucket and self.cold_directory:
+            raise ValueError("s3_bucket and cold_directory are both set; the cold tier has one place")
+        if self.s3_endpoint and not self.s3_bucket:
+            raise ValueError("s3_endpoint is set but s3_bucket is not")
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together; one of them is missing")
+        if self.expire_unarchived_after and self.has_cold_tier:
+            raise ValueError(
+                "expire_unarchived_after would drop what isn't archived yet; not with a cold tier"
+            )
+        if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
+            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters")
+        if not self.allow_plaintext:
+            self._refuse_plain_connections()
+        return self
+
+    def _refuse_plain_connections(self) -> None:
+        rules.refuse_plain("redis_url", self.redis_url, encrypted_scheme="rediss")
+        rules.refuse_plain("s3_endpoint", self.s3_endpoint, encrypted_scheme="https")
+        # The driver negotiates TLS unless it is told not to.
+        if self.postgres_dsn and "sslmode=disable" in self.postgres_dsn:
+            rules.refuse_plain("postgres_dsn", self.postgres_dsn, encrypted_scheme=None)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Shows addresses without the credentials in them."""
+        for name, value in super().__repr_args__():
+            yield name, rules.redacted(value) if name in {"redis_url", "postgres_dsn"} and value else value
+
+    __str__ = BaseModel.__repr__
+
+
+def _present(group: type[_Group], start: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    names = (name for name in group.model_fields if name not in {"timeouts", "limits"})
+    values = {name: environment.get(f"{start}{name.upper()}") for name in names}
+    return {name: value for name, value in values.items() if value}

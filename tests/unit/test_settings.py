@@ -1,0 +1,182 @@
+"""Settings: what is accepted, what is refused, and that secrets stay secret."""
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.settings import Settings, Timeouts
+
+
+def test_the_defaults_alone_are_valid() -> None:
+    """A first program needs no setting at all."""
+    settings = Settings()
+    assert settings.temporal_address == "localhost:7233"
+    assert settings.flush == "step"
+    assert not settings.has_cold_tier
+
+
+def test_every_field_is_read_from_its_variable() -> None:
+    """Deployments are configured by the environment alone."""
+    settings = Settings.from_env(
+        {
+            "HELIX_TEMPORAL_ADDRESS": "temporal.local:7233",
+            "HELIX_REDIS_URL": "rediss://cache.example:6380/1",
+            "HELIX_S3_BUCKET": "threads",
+            "HELIX_FLUSH": "exit",
+            "HELIX_KEEP_WARM": "true",
+            "HELIX_WARM_TTL": "48h",
+            "HELIX_TIMEOUT_HEARTBEAT_EVERY": "200ms",
+            "HELIX_LIMIT_MESSAGE_BYTES": "65536",
+        }
+    )
+    assert settings.temporal_address == "temporal.local:7233"
+    assert settings.redis_url == "rediss://cache.example:6380/1"
+    assert (settings.s3_bucket, settings.flush, settings.keep_warm) == ("threads", "exit", True)
+    assert settings.warm_ttl == timedelta(hours=48)
+    assert settings.timeouts.heartbeat_every == timedelta(milliseconds=200)
+    assert settings.limits.message_bytes == 65536
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    """Compose files hand unset variables on as empty ones."""
+    assert Settings.from_env({"HELIX_S3_ENDPOINT": "", "HELIX_WARM_TTL": ""}) == Settings()
+
+
+def test_a_partial_override_of_timeouts_keeps_the_rest() -> None:
+    """Changing one time-out must not switch the heartbeat off."""
+    settings = Settings.from_env({"HELIX_TIMEOUT_MODEL_START_TO_CLOSE": "30m"})
+    assert settings.timeouts == Timeouts(model_start_to_close=timedelta(minutes=30))
+    assert settings.timeouts.heartbeat_timeout == timedelta(seconds=10)
+
+
+def test_settings_are_frozen() -> None:
+    """A worker's stores all see the same settings, for its whole life."""
+    with pytest.raises(ValidationError):
+        Settings().task_queue = "other"  # type: ignore[misc]  # that is what is tested
+
+
+@pytest.mark.parametrize("prefix", ['x"; DROP TABLE s;--', "x" * 70, "Üser_", "", "1abc", "a-b"])
+def test_a_table_prefix_that_is_no_short_name_is_refused(prefix: str) -> None:
+    """It becomes part of table names, which PostgreSQL cuts silently at 63 bytes."""
+    with pytest.raises(InvalidConfigError, match=r"table_prefix: .* must match"):
+        Settings(table_prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", ["__agents_", "A", "x" * 30])
+def test_a_table_prefix_may_be_a_name_of_thirty_characters(prefix: str) -> None:
+    """The rule refuses nothing that works."""
+    assert Settings(table_prefix=prefix).table_prefix == prefix
+
+
+@pytest.mark.parametrize("prefix", ["a*", "{x}", "a?", "a[b]", "a b", "a\n", "x" * 65])
+def test_a_redis_prefix_that_means_something_in_a_pattern_is_refused(prefix: str) -> None:
+    """The janitor scans by prefix; a star would make it sweep other people's keys."""
+    with pytest.raises(InvalidConfigError, match=r"redis_prefix: .* must match"):
+        Settings(redis_prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", ["", "helix:", "team.a-b_c:1:", "x" * 64])
+def test_a_redis_prefix_may_hold_letters_digits_and_separators(prefix: str) -> None:
+    """The rule refuses nothing that works."""
+    assert Settings(redis_prefix=prefix).redis_prefix == prefix
+
+
+@pytest.mark.parametrize("prefix", ["/a/../b", "a//b", "a/", "/a", ".", "a/./b", "", "a\x00b", "a\\b"])
+def test_an_object_prefix_that_could_climb_is_refused(prefix: str) -> None:
+    """Directory stores and some gateways resolve such segments; two prefixes would share objects."""
+    with pytest.raises(InvalidConfigError, match="s3_prefix"):
+        Settings(s3_prefix=prefix)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e12, 0.5, True, "soon", "", None])
+def test_a_time_to_live_outside_one_second_to_400_days_is_refused(seconds: Any) -> None:
+    """Zero would drop threads at once, and huge ones overflow in the server."""
+    with pytest.raises(InvalidConfigError, match="warm_ttl"):
+        Settings(warm_ttl=seconds)
+
+
+def test_unarchived_threads_expire_only_without_a_cold_tier() -> None:
+    """With a cold tier, expiry could take what the archive does not hold yet."""
+    with pytest.raises(InvalidConfigError, match="expire_unarchived_after"):
+        Settings(s3_bucket="threads", expire_unarchived_after=timedelta(hours=1))
+    assert Settings(expire_unarchived_after=timedelta(hours=1)).expire_unarchived_after is not None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"redis_url": "redis://cache.example:6379"},
+        {"s3_endpoint": "http://objects.example", "s3_bucket": "threads"},
+        {"postgres_dsn": "postgresql://db.example/app?sslmode=disable"},
+    ],
+)
+def test_plain_connections_to_other_hosts_are_refused_unless_allowed(values: dict[str, Any]) -> None:
+    """Conversations must not cross a network in the clear because somebody forgot a letter."""
+    with pytest.raises(InvalidConfigError, match="HELIX_ALLOW_PLAINTEXT"):
+        Settings(**values)
+    assert Settings(**values, allow_plaintext=True).allow_plaintext
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://localhost:6379", "redis://127.0.0.5", "redis://[::1]:1", "unix:///run/valkey.sock"]
+)
+def test_plain_connections_to_this_host_are_fine(url: str) -> None:
+    """Development needs no certificates."""
+    assert Settings(redis_url=url).redis_url == url
+
+
+def test_secrets_never_show_in_repr() -> None:
+    """Settings end up in logs and tracebacks."""
+    settings = Settings.from_env(
+        {
+            "HELIX_REDIS_URL": "rediss://app:hunter2@cache.example",
+            "HELIX_POSTGRES_DSN": "postgresql://app:hunter2@db.example/app?password=hunter2",
+            "HELIX_S3_ACCESS_KEY": "hunter2",
+            "HELIX_S3_SECRET_KEY": "hunter2",
+            "HELIX_ARCHIVE_HMAC_KEY": "hunter2-hunter2-hunter2",
+            "HELIX_TEMPORAL_API_KEY": "hunter2",
+        }
+    )
+    assert "hunter2" not in f"{settings!r} {settings}"
+    assert "cache.example" in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["redis_url", "postgres_dsn", "s3_endpoint"],
+)
+@pytest.mark.parametrize("scheme", ["ftp", "redis", "postgresql", "http", "nonsense"])
+@pytest.mark.parametrize(
+    "rest", ["app:hunter2@host.example:99999999", "hunter2@", "app:hunter2@h?password=hunter2"]
+)
+def test_secrets_never_show_in_errors(name: str, scheme: str, rest: str) -> None:
+    """A refused address is printed at start-up, where everyone reads it."""
+    with pytest.raises(InvalidConfigError) as refused:
+        Settings(**{name: f"{scheme}://{rest}", "s3_bucket": None, "warm_ttl": 0})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"temporal_address": "localhost"}, "host:port"),
+        ({"s3_bucket": "a"}, "bucket name"),
+        ({"s3_bucket": "threads", "cold_directory": "/tmp/x"}, "one place"),
+        ({"s3_endpoint": "https://objects.example"}, "s3_bucket is not"),
+        ({"s3_access_key": "key", "s3_bucket": "threads"}, "belong together"),
+        ({"archive_hmac_key": "short"}, "fewer than 16"),
+        ({"s3_endpoint": "https://a:b@objects.example", "s3_bucket": "threads"}, "s3_access_key"),
+        ({"timeouts": {"heartbeat_every": 20}}, "heartbeat_every must not be longer"),
+        ({"flush": "never"}, "'step' or 'exit'"),
+        ({"redis_uri": "redis://localhost"}, "redis_uri"),
+        ({"limits": {"message_bytes": 0}}, "message_bytes: "),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(values: dict[str, Any], said: str) -> None:
+    """A mistake shows at start-up, with the field and the rule, not as a strange failure later."""
+    with pytest.raises(InvalidConfigError, match=said):
+        Settings(**values)
