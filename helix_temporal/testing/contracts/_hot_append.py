@@ -1,0 +1,369 @@
+"""Appending a step: once, whole, exactly at its head."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+
+from helix_temporal.errors import (
+    HeadMovedError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    StaleStateError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.stores.protocols.hot import Appended, Archived, HotTier
+from helix_temporal.testing.builders import (
+    a_header,
+    a_message,
+    a_step,
+    all_of,
+    an_answer,
+    archived,
+    grown,
+    messages,
+    opened,
+)
+from helix_temporal.testing.contracts._hot_base import HotTierFixtures, at, image, stored
+
+
+class AppendContract(HotTierFixtures):
+    """Appending a step where the thread stands."""
+
+    async def test_a_step_is_appended_whole(self, store: HotTier, thread_id: str) -> None:
+        """Inputs and answer become visible together, in order, and the header tells of them."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        done = await store.append(step)
+        assert done is not None
+        assert (done.records, done.repeated) == (step.records, False)
+        assert done.head == done.header.head == head_after(EMPTY, step.records)
+        assert done.header.size == size_of(step.records)
+        assert done.header == await store.header(thread_id)
+        assert await stored(store, thread_id) == step.records
+
+    async def test_a_step_follows_the_one_before(self, store: HotTier, thread_id: str) -> None:
+        """Steps appended one after the other read as one log."""
+        first, second = messages(3), messages(2, prefix="n")
+        header = await grown(store, thread_id, first, second)
+        assert await stored(store, thread_id) == first + second
+        assert header.size == size_of(first + second)
+
+    async def test_an_absent_thread_is_not_created(self, store: HotTier, thread_id: str) -> None:
+        """An append never makes an empty thread in place of a cold one."""
+        assert await store.append(a_step(thread_id)) is None
+        assert await store.header(thread_id) is None
+
+    async def test_a_step_without_messages_is_refused(self, store: HotTier, thread_id: str) -> None:
+        """It would have no identity."""
+        await opened(store, thread_id)
+        with pytest.raises(InvalidRequestError):
+            await store.append(a_step(thread_id, inputs=()))
+
+    async def test_a_repeated_append_is_applied_once(self, store: HotTier, thread_id: str) -> None:
+        """A retried activity attempt leaves the thread as the first attempt left it."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        first = await store.append(step)
+        again = await store.append(step)
+        assert first is not None
+        assert again == replace(first, repeated=True)
+        assert await stored(store, thread_id) == step.records
+
+    async def test_a_repeat_answers_the_same_after_growth(self, store: HotTier, thread_id: str) -> None:
+        """However late an attempt comes, it learns what its step became, not where the thread is now."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        first = await store.append(step)
+        assert first is not None
+        for _ in range(3):
+            header = await store.header(thread_id)
+            assert header is not None
+            await store.append(a_step(thread_id, header.head))
+        again = await store.append(step)
+        assert again is not None
+        assert (again.records, again.head, again.repeated) == (first.records, first.head, True)
+        assert again.header.head.position == 8
+
+    async def test_the_first_answer_wins(self, store: HotTier, thread_id: str) -> None:
+        """Two attempts of one step call the model twice; only the answer that came first counts."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        await store.append(step)
+        late = await store.append(replace(step, answer=an_answer("another thought")))
+        assert late is not None
+        assert (late.records, late.repeated) == (step.records, True)
+        assert await stored(store, thread_id) == step.records
+
+    async def test_an_answer_that_asks_for_tools_is_an_answer_too(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """Whether a model asks for tools may differ from attempt to attempt."""
+        await opened(store, thread_id)
+        step = a_step(thread_id, inputs=[a_message()], answer=a_message(kind=Kind.CALLS))
+        await store.append(step)
+        late = await store.append(replace(step, answer=an_answer()))
+        assert late is not None
+        assert late.records == step.records
+
+    async def test_a_message_is_no_answer(self, store: HotTier, thread_id: str) -> None:
+        """A second user message after the inputs must not be taken for what the model said."""
+        pair = messages(2)
+        await grown(store, thread_id, pair)
+        before = await image(store, thread_id)
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, inputs=pair[:1], answer=an_answer()))
+        assert await image(store, thread_id) == before
+
+    async def test_a_step_of_an_answer_alone_is_repeated_too(self, store: HotTier, thread_id: str) -> None:
+        """A step may go on from the head without new inputs; its identity is its place."""
+        await grown(store, thread_id, messages(1))
+        step = a_step(thread_id, at(messages(1), 1), answer=an_answer("first"))
+        await store.append(step)
+        late = await store.append(replace(step, answer=an_answer("second")))
+        assert late is not None
+        assert late.records == step.records
+
+    async def test_a_plain_append_is_known_by_its_inputs(self, store: HotTier, thread_id: str) -> None:
+        """A plain append that stands is repeated even where an answer follows it."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        await store.append(step)
+        plain = await store.append(replace(step, answer=None))
+        assert plain is not None
+        assert (plain.records, plain.repeated) == (step.inputs, True)
+        assert plain.head == head_after(EMPTY, step.inputs)
+
+    async def test_other_inputs_at_the_head_are_refused(self, store: HotTier, thread_id: str) -> None:
+        """A timeline that somebody else continued is not the caller's."""
+        await opened(store, thread_id)
+        await store.append(a_step(thread_id))
+        before = await image(store, thread_id)
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id))
+        assert await image(store, thread_id) == before
+
+    async def test_a_step_that_stands_in_part_is_refused(self, store: HotTier, thread_id: str) -> None:
+        """Inputs without an answer are not this step, and it cannot be added at its head any more."""
+        inputs = messages(2)
+        await grown(store, thread_id, inputs[:1])
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, inputs=inputs, answer=an_answer()))
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, inputs=inputs[:1], answer=an_answer()))
+        assert await stored(store, thread_id) == inputs[:1]
+
+    @pytest.mark.parametrize("position", [2, 4])
+    async def test_another_message_before_the_head_is_refused(
+        self, store: HotTier, thread_id: str, position: int
+    ) -> None:
+        """A record of the right length that holds another history is another record."""
+        await grown(store, thread_id, messages(4))
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, Head(position=position, last_id="other")))
+        assert await stored(store, thread_id) == messages(4)
+
+    async def test_a_head_beyond_the_thread_is_refused(self, store: HotTier, thread_id: str) -> None:
+        """The thread lost what the caller knows, or never had it."""
+        await grown(store, thread_id, messages(2))
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, Head(position=3, last_id="m2")))
+
+    async def test_a_head_before_the_base_is_refused(self, store: HotTier, thread_id: str) -> None:
+        """What is no longer held here cannot be compared."""
+        records = messages(6)
+        held = a_header(thread_id, records[3:], base=at(records, 3))
+        await store.install(held, records[3:], replace=False)
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, at(records, 2), inputs=records[2:3]))
+
+    async def test_a_step_follows_the_base_of_an_otherwise_empty_record(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """A thread hydrated without any of its messages still knows the one before."""
+        await store.install(a_header(thread_id, base=at(messages(3), 3)), (), replace=False)
+        with pytest.raises(HeadMovedError):
+            await store.append(a_step(thread_id, Head(position=3, last_id="other")))
+        done = await store.append(a_step(thread_id, at(messages(3), 3)))
+        assert done is not None
+        assert done.head.position == 5
+
+    async def test_the_same_ids_with_other_content_are_refused(self, store: HotTier, thread_id: str) -> None:
+        """A client that reuses a message id for another text must hear of it."""
+        await opened(store, thread_id)
+        step = a_step(thread_id, inputs=[a_message("one", message_id="m")], answer=an_answer())
+        await store.append(step)
+        before = await image(store, thread_id)
+        with pytest.raises(IdempotencyConflictError):
+            await store.append(replace(step, inputs=(a_message("two", message_id="m"),)))
+        assert await image(store, thread_id) == before
+
+    async def test_of_many_at_one_head_exactly_one_wins(self, store: HotTier, thread_id: str) -> None:
+        """Compare and append is one step: no two writers find the same head."""
+        await opened(store, thread_id)
+        steps = [a_step(thread_id) for _ in range(32)]
+        outcomes = await asyncio.gather(*map(store.append, steps), return_exceptions=True)
+        won = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
+        lost = [outcome for outcome in outcomes if isinstance(outcome, HeadMovedError)]
+        assert (len(won), len(lost)) == (1, 31)
+        assert await stored(store, thread_id) == won[0].records
+
+    async def test_of_many_attempts_of_one_step_all_get_one_answer(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """Attempts that overlap all return the one that was first."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        attempts = [replace(step, answer=an_answer(f"thought {n}")) for n in range(32)]
+        outcomes = await asyncio.gather(*map(store.append, attempts))
+        answers = {outcome.records for outcome in outcomes if outcome is not None}
+        assert len(answers) == 1
+        assert sum(outcome is not None and outcome.repeated for outcome in outcomes) == 31
+
+
+class AppendExtrasContract(HotTierFixtures):
+    """What else an append carries: commit, slice, hint, size."""
+
+    async def test_a_step_that_ends_its_turn_commits(self, store: HotTier, thread_id: str) -> None:
+        """Readers outside the session stop at the committed position."""
+        await opened(store, thread_id)
+        done = await store.append(replace(a_step(thread_id), commits=True))
+        assert done is not None
+        assert done.header.committed == 2
+
+    async def test_a_repeat_raises_the_committed_position(self, store: HotTier, thread_id: str) -> None:
+        """The attempt that found the answer also ends the turn."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        await store.append(step)
+        again = await store.append(replace(step, commits=True))
+        header = await store.header(thread_id)
+        assert again is not None
+        assert header == again.header
+        assert again.header.committed == 2
+
+    async def test_a_late_repeat_does_not_lower_the_committed_position(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """Committed only ever grows under one epoch."""
+        await opened(store, thread_id)
+        step = replace(a_step(thread_id), commits=True)
+        first = await store.append(step)
+        assert first is not None
+        await store.append(replace(a_step(thread_id, first.head), commits=True))
+        again = await store.append(step)
+        assert again is not None
+        assert again.header.committed == 4
+
+    async def test_a_slice_is_saved_with_the_step(self, store: HotTier, thread_id: str) -> None:
+        """Messages and state change in one instant."""
+        await opened(store, thread_id)
+        done = await store.append(replace(a_step(thread_id), slice=b"\x00tasks\xff"))
+        assert done is not None
+        assert (done.header.slice, done.header.slice_version) == (b"\x00tasks\xff", 1)
+        assert await store.header(thread_id) == done.header
+
+    async def test_a_stale_slice_adds_nothing(self, store: HotTier, thread_id: str) -> None:
+        """A step that was computed on an old state must not stand."""
+        await opened(store, thread_id)
+        await store.save_slice(thread_id, a_step(thread_id).epoch, b"newer", 0)
+        before = await image(store, thread_id)
+        with pytest.raises(StaleStateError):
+            await store.append(replace(a_step(thread_id), slice=b"mine", slice_version=0))
+        assert await image(store, thread_id) == before
+
+    async def test_a_repeat_does_not_save_its_slice_again(self, store: HotTier, thread_id: str) -> None:
+        """The slice stood with the first answer; the repeat is neither stale nor a second save."""
+        await opened(store, thread_id)
+        step = replace(a_step(thread_id), slice=b"first")
+        await store.append(step)
+        again = await store.append(replace(step, slice=b"second"))
+        assert again is not None
+        assert (again.header.slice, again.header.slice_version) == (b"first", 1)
+
+    async def test_what_the_caller_knows_of_the_archive_moves_the_hint(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """The next flush then reads from there, and what waits since then is counted from this append."""
+        header = await grown(store, thread_id, messages(2))
+        assert header.unarchived_since > 0
+        step = replace(a_step(thread_id, header.head), archived=all_of(header))
+        done = await store.append(step)
+        assert done is not None
+        assert (done.header.archived, done.header.archived_size) == (2, header.size)
+        assert done.header.unarchived_since >= header.unarchived_since
+        again = await store.append(replace(step, archived=all_of(done.header)))
+        assert again is not None
+        assert (again.header.archived, again.header.unarchived_since) == (4, 0)
+
+    async def test_the_hint_never_goes_back_nor_beyond_the_head(self, store: HotTier, thread_id: str) -> None:
+        """A late attempt knows less; another timeline knows what is not here."""
+        header = await archived(store, await grown(store, thread_id, messages(4)))
+        older = Archived(at(messages(4), 2), 0, 0, 10)
+        done = await store.append(replace(a_step(thread_id, header.head), archived=older))
+        assert done is not None
+        assert done.header.archived == 4
+        beyond = Archived(Head(position=99, last_id="x"), 0, 0, 10)
+        done = await store.append(replace(a_step(thread_id, done.head), archived=beyond))
+        assert done is not None
+        assert (done.header.archived, done.header.archived_size) == (4, header.size)
+
+    async def test_the_oldest_waiting_append_sets_the_time(self, store: HotTier, thread_id: str) -> None:
+        """How long messages wait for the archive is what a refusal of further turns goes by."""
+        header = await archived(store, await grown(store, thread_id, messages(2)))
+        assert header.unarchived_since == 0
+        first = await store.append(a_step(thread_id, header.head))
+        assert first is not None
+        assert first.header.unarchived_since > 0
+        await asyncio.sleep(0.005)
+        second = await store.append(a_step(thread_id, first.head))
+        assert second is not None
+        assert second.header.unarchived_since == first.header.unarchived_since
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            pytest.param(messages(500, size=7), id="many"),
+            pytest.param(messages(3, size=300_000), id="large"),
+            pytest.param((*messages(70, size=9), *messages(2, size=400_000, prefix="big")), id="both"),
+            pytest.param(messages(64), id="64"),
+            pytest.param(messages(65), id="65"),
+        ],
+    )
+    async def test_a_large_step_is_appended_and_repeated_whole(
+        self, store: HotTier, thread_id: str, records: tuple[Record, ...]
+    ) -> None:
+        """However a backend splits a step, it stands whole and is known again."""
+        await opened(store, thread_id)
+        step = a_step(thread_id, inputs=records, answer=an_answer())
+        first = await store.append(step)
+        again = await store.append(replace(step, answer=an_answer("late")))
+        assert first is not None
+        assert again == replace(first, repeated=True)
+        assert await stored(store, thread_id) == step.records
+        follow = await store.append(a_step(thread_id, first.head))
+        assert follow is not None
+        assert follow.header.size == size_of(step.records) + size_of(follow.records)
+
+    async def test_bodies_are_byte_identical(self, store: HotTier, thread_id: str) -> None:
+        """Nothing is parsed or re-encoded: not JSON, not numbers, not NUL."""
+        bodies = [
+            bytes(range(256)),
+            b"",
+            b"\x00",
+            b"\r\n$-1\r\n",
+            b'{"a":[],"n":12345678901234567890,"x":1.0}',
+            os.urandom(70_000),
+        ]
+        records = tuple(a_message(body, message_id=f"m{n}") for n, body in enumerate(bodies))
+        await grown(store, thread_id, records[:4], records[4:])
+        assert await stored(store, thread_id) == records
+
+    @pytest.mark.parametrize("epoch", [0, 1, 1_800_000_000_000_001, 2**53 - 1])
+    async def test_epochs_are_exact(self, store: HotTier, thread_id: str, epoch: int) -> None:
+        """A microsecond decides who may write."""
+        await opened(store, thread_id, replace(a_header(thread_id), epoch=epoch))
+        done = await store.append(a_step(thread_id, inputs=messages(1), epoch=epoch))
+        assert done is not None
+        assert done.header.epoch == epoch

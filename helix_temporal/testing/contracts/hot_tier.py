@@ -1,0 +1,42 @@
+"""The contract of `HotTier`: bind it by a class and two fixtures.
+
+::
+
+    class TestMyThreads(HotTierContract):
+        @pytest.fixture
+        async def store(self): ...            # an empty store
+
+        @pytest.fixture
+        async def time_to_live(self, store): ...  # async (thread id) -> seconds until it expires, or None
+"""
+
+from helix_temporal.testing.contracts._hot_append import AppendContract, AppendExtrasContract
+from helix_temporal.testing.contracts._hot_base import TimeToLive
+from helix_temporal.testing.contracts._hot_changes import InstallContract, RebaseContract
+from helix_temporal.testing.contracts._hot_fence import FenceContract, SliceContract
+from helix_temporal.testing.contracts._hot_life import (
+    DropContract,
+    EvictContract,
+    ExpiryContract,
+    IdentityContract,
+)
+from helix_temporal.testing.contracts._hot_reads import PageContract, StepViewContract
+
+__all__ = ["HotTierContract", "TimeToLive"]
+
+
+class HotTierContract(
+    AppendContract,
+    AppendExtrasContract,
+    FenceContract,
+    SliceContract,
+    PageContract,
+    StepViewContract,
+    RebaseContract,
+    InstallContract,
+    EvictContract,
+    ExpiryContract,
+    DropContract,
+    IdentityContract,
+):
+    """Every promise of `HotTier`, one test each."""
