@@ -39,9 +39,7 @@ class BlobStore(Protocol):
     async def get(self, key: str) -> Blob | None:
         """The whole object; None if and only if it is not there (a missing bucket is an error)."""
 
-    async def put(
-        self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None
-    ) -> str:
+    async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         """Write the object in one request and return its etag.
 
         ``create`` writes only if nothing is there; ``if_match`` only over that very etag.

@@ -1,0 +1,214 @@
+"""Blobs as files below one directory: an archive for one machine, without an object store."""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from helix_temporal.blobs._checks import check_conditions, check_key, check_prefix, etag_of
+from helix_temporal.blobs._paths import folder_of, key_of, path_of
+from helix_temporal.blobs._probe import prove_conditional_writes
+from helix_temporal.blobs._protocol import Blob, BlobInfo, ConditionFailedError
+from helix_temporal.errors import ArchiveAccessError, HelixError, StoreUnavailableError
+
+_PRIVATE = ".helix"  # no key's path starts with a dot
+_LOCK_FILES = 64
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG})
+
+
+class DirectoryBlobs:
+    """A blob store for all processes of one machine that share ``root`` (a local file system).
+
+    An object is on the disk when ``put`` returns.  A reader sees the old or the new object, never a
+    part.  Conditions hold between processes.  ``root`` must exist: a disk that is not mounted is an
+    error and not an empty archive.
+
+    Raises (every method):
+        StoreUnavailableError: The file system failed or is full.
+        ArchiveAccessError: ``root`` is not there or access is denied.
+        InvalidRequestError: The key could not be kept apart from others by every store.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root)
+
+    def __repr__(self) -> str:
+        return f"DirectoryBlobs({str(self._root)!r})"
+
+    async def get(self, key: str) -> Blob | None:
+        """The object, or None if it is not there."""
+        check_key(key)
+        return await asyncio.to_thread(self._get, key)
+
+    async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
+        """Write the object durably and return its etag.
+
+        Raises:
+            ConditionFailedError: The condition did not hold; nothing changed.
+        """
+        check_key(key)
+        check_conditions(create, if_match)
+        return await asyncio.to_thread(self._put, key, data, create, if_match)
+
+    async def copy(self, source: str, target: str) -> None:
+        """Copy, overwriting the target.
+
+        Raises:
+            ConditionFailedError: The source is not there.
+        """
+        check_key(source)
+        check_key(target)
+        await asyncio.to_thread(self._copy, source, target)
+
+    async def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
+        """The objects that begin with ``prefix``; each is read once, for its etag."""
+        check_prefix(prefix)
+        for path in await asyncio.to_thread(self._paths, prefix):
+            info = await asyncio.to_thread(self._info, path)
+            if info is not None:
+                yield info
+
+    async def delete(self, key: str) -> None:
+        """Remove the object if it is there; its folder stays."""
+        check_key(key)
+        await asyncio.to_thread(self._delete, key)
+
+    async def probe(self) -> None:
+        """Prove that the directory takes writes and that conditions hold on its file system.
+
+        Raises:
+            ConditionalWritesUnsupportedError: The file system has no working locks.
+        """
+        await prove_conditional_writes(self, "helix-probe")
+
+    async def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _get(self, key: str) -> Blob | None:
+        with self._reporting("get", key):
+            data = self._read(path_of(key))
+        return None if data is None else Blob(data, etag_of(data))
+
+    def _put(self, key: str, data: bytes, create: bool, if_match: str | None) -> str:
+        with self._reporting("put", key), self._locked(key):
+            if create or if_match is not None:
+                self._check(key, create, if_match)
+            self._replace(path_of(key), data)
+        return etag_of(data)
+
+    def _copy(self, source: str, target: str) -> None:
+        with self._reporting("copy", source), self._locked(target):
+            data = self._read(path_of(source))
+            if data is None:
+                raise ConditionFailedError(f"{source!r} is not there to be copied")
+            self._replace(path_of(target), data)
+
+    def _delete(self, key: str) -> None:
+        with self._reporting("delete", key), self._locked(key):
+            path = self._root / path_of(key)
+            if path.exists():
+                path.unlink()
+                _sync_folder(path.parent)
+
+    def _check(self, key: str, create: bool, if_match: str | None) -> None:
+        data = self._read(path_of(key))
+        if create and data is not None:
+            raise ConditionFailedError(f"{key!r} is there already")
+        if if_match is not None and (data is None or etag_of(data) != if_match):
+            raise ConditionFailedError(f"{key!r} is not at etag {if_match}")
+
+    def _read(self, path: PurePosixPath) -> bytes | None:
+        try:
+            return (self._root / path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
+            return None
+
+    def _replace(self, path: PurePosixPath, data: bytes) -> None:
+        target = self._root / path
+        self._make_folder(target.parent)
+        handle, name = tempfile.mkstemp(dir=self._root / _PRIVATE, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+            # Else a power cut could take the folder away with the object in it.
+            _sync_folder(folder.parent)
+
+    def _paths(self, prefix: str) -> Sequence[PurePosixPath]:
+        with self._reporting("list", prefix):
+            self._check_root()
+            start = self._root / folder_of(prefix.split("/")[:-1])
+            files = (Path(folder, name) for folder, _, names in os.walk(start) for name in names)
+            paths = (PurePosixPath(file.relative_to(self._root)) for file in files)
+            return [path for path in paths if (key_of(path) or "").startswith(prefix) and key_of(path)]
+
+    def _info(self, path: PurePosixPath) -> BlobInfo | None:
+        key = key_of(path) or ""
+        with self._reporting("list", key):
+            try:
+                with (self._root / path).open("rb") as file:
+                    etag = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+                    return BlobInfo(key, file.tell(), etag)
+            except FileNotFoundError:
+                return None  # deleted since the walk
+
+    def _check_root(self) -> None:
+        if not self._root.is_dir():
+            raise ArchiveAccessError(
+                f"the archive directory {str(self._root)!r} is not there; create it or mount its disk",
+                root=str(self._root),
+            )
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        self._check_root()
+        private = self._root / _PRIVATE
+        private.mkdir(exist_ok=True)
+        # A lock belongs to the open file, so this also keeps threads of one process apart.
+        with (private / f"{zlib.crc32(key.encode()) % _LOCK_FILES:02}.lock").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _reporting(self, operation: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failure(operation, key, error) from error
+
+    def _failure(self, operation: str, key: str, error: OSError) -> HelixError:
+        kind: type[HelixError] = ArchiveAccessError if error.errno in _REFUSED else StoreUnavailableError
+        what = errno.errorcode.get(error.errno or 0, "unknown error")
+        return kind(
+            f"{operation} of {key!r} in {str(self._root)!r} failed: {what} ({error.strerror}); "
+            "check the directory's permissions and free space",
+            root=str(self._root),
+            key=key,
+            code=what,
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
