@@ -1,0 +1,6 @@
+"""The cold tier: an archive of immutable segments and one manifest a thread, swapped whole."""
+
+from helix_temporal.coldtier._flushing import Backlog
+from helix_temporal.coldtier._tier import TieredThreads
+
+__all__ = ["Backlog", "TieredThreads"]

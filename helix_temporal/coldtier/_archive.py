@@ -1,0 +1,233 @@
+"""I/O of the cold tier: manifests and segments of one bucket, verified on the way in."""
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from helix_temporal.blobs import BlobStore, ConditionFailedError
+from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode_segment, deflate, inflate
+from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef
+from helix_temporal.coldtier._plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
+from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
+from helix_temporal.models.records import Record
+from helix_temporal.stores.protocols.threads import Progress, no_progress
+
+PARALLEL: Final = 8
+"""Objects moved at once for one thread."""
+OFFLOAD_BYTES: Final = 256 * 1024
+"""Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
+REMEMBERED: Final = 4096
+"""Manifests remembered by a worker, each at most some 300 KiB and usually a few."""
+
+
+class Stored(NamedTuple):
+    """A manifest and the etag that the next commit names; ``etag`` is None where none exists."""
+
+    etag: str | None
+    manifest: Manifest
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one operation moved."""
+
+    puts: int = 0
+    gets: int = 0
+    uploaded: int = 0
+
+
+class SegmentGoneError(Exception):
+    """A segment vanished while it was read: the manifest that named it is outdated, or it is damage."""
+
+
+class Archive:
+    """Manifests, segments and large slices of all threads below one prefix."""
+
+    def __init__(self, blobs: BlobStore, layout: Layout, key: bytes | None = None) -> None:
+        self.blobs, self.layout, self.key = blobs, layout, key
+        self._remembered: OrderedDict[str, Stored] = OrderedDict()
+
+    # -- manifests
+
+    async def manifest(self, thread_id: str, traffic: Traffic | None = None) -> Stored:
+        """Read a manifest; of a thread that has none, an empty one.
+
+        Raises:
+            ArchiveCorruptError, UnsupportedFormatError: It is not one this version can trust.
+        """
+        blob = await self.blobs.get(self.layout.manifest(thread_id))
+        if traffic:
+            traffic.gets += 1
+        if blob is None:
+            self.forget(thread_id)
+            return Stored(None, Manifest(thread_id))
+        return self._remember(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
+
+    def remembered(self, thread_id: str) -> Stored | None:
+        """The manifest as this worker last saw or wrote it; may be outdated."""
+        return self._remembered.get(thread_id)
+
+    def forget(self, thread_id: str) -> None:
+        """The remembered manifest turned out to be outdated."""
+        self._remembered.pop(thread_id, None)
+
+    def _remember(self, stored: Stored) -> Stored:
+        self._remembered[stored.manifest.thread_id] = stored
+        self._remembered.move_to_end(stored.manifest.thread_id)
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+        return stored
+
+    @staticmethod
+    def nonce() -> str:
+        """Makes each manifest's bytes, and so its etag, unique."""
+        return secrets.token_hex(8)
+
+    async def commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress = no_progress) -> None:
+        """Write a plan's objects, then swap the manifest in.
+
+        Raises:
+            ConditionFailedError: The manifest was not ``over`` any more, as far as the answer tells:
+                it may be our own success.  Read back.
+            StoreUnavailableError: Unclear outcome.  Read back.
+        """
+        thread_id = plan.manifest.thread_id
+        for number, draft in enumerate(plan.objects):
+            name = self.layout.index if draft.area == "idx" else self.layout.segment
+            await self._create(name(thread_id, draft.ref), draft.data)
+            traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
+            progress("put", number, len(draft.data))
+        self.forget(thread_id)
+        key = self.layout.manifest(thread_id)
+        traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(plan.body)
+        etag = await self.blobs.put(key, plan.body, create=over.etag is None, if_match=over.etag)
+        self._remember(Stored(etag, plan.manifest))
+
+    async def _create(self, key: str, data: bytes) -> None:
+        try:
+            await self.blobs.put(key, data, create=True)
+        except ConditionFailedError:
+            # Named by its content: what is there is what we would write.
+            return
+
+    # -- segments
+
+    async def records(
+        self, thread_id: str, refs: Sequence[SegmentRef], progress: Progress = no_progress
+    ) -> list[Record]:
+        """The messages of adjacent segments, read in parallel.
+
+        Raises:
+            SegmentGoneError: One is not there.
+            ArchiveCorruptError: One is damaged.
+        """
+        limit = asyncio.Semaphore(PARALLEL)
+
+        async def one(number: int, ref: SegmentRef) -> tuple[Record, ...]:
+            async with limit:
+                records = await self._segment(thread_id, ref)
+            progress("get", number, ref.size)
+            return records
+
+        if len(refs) == 1:
+            return list(await one(0, refs[0]))
+        parts = await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
+        return [record for part in parts for record in part]
+
+    async def _segment(self, thread_id: str, ref: SegmentRef) -> tuple[Record, ...]:
+        data = await self._object(self.layout.segment(thread_id, ref))
+        if ref.raw_size > OFFLOAD_BYTES:
+            return await asyncio.to_thread(decode_segment, ref, data)
+        return decode_segment(ref, data)
+
+    async def _object(self, key: str) -> bytes:
+        blob = await self.blobs.get(key)
+        if blob is None:
+            raise SegmentGoneError(key)
+        return blob.data
+
+    async def indexed(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
+        """The segments that the index lists."""
+        if manifest.index is None:
+            return ()
+        data = await self._object(self.layout.index(manifest.thread_id, manifest.index))
+        return decode_index(manifest.index, data)
+
+    async def refs(self, manifest: Manifest, from_position: int = 0) -> tuple[SegmentRef, ...]:
+        """All segments that hold messages from a position on; reads the index only if it must."""
+        refs = manifest.segments
+        if manifest.index is not None and from_position < manifest.index.stop:
+            refs = (*await self.indexed(manifest), *refs)
+        return tuple(ref for ref in refs if ref.stop > from_position)
+
+    async def read(
+        self, manifest: Manifest, start: int, stop: int, progress: Progress = no_progress
+    ) -> list[Record]:
+        """Messages ``start <= position < stop`` of the archive."""
+        refs = [ref for ref in await self.refs(manifest, start) if ref.first < stop]
+        found = await self.records(manifest.thread_id, refs, progress) if refs else []
+        first = refs[0].first if refs else manifest.inline_first
+        found += manifest.inline
+        return found[start - first : stop - first]
+
+    async def id_before(self, manifest: Manifest, position: int) -> str | None:
+        """Id of the message before ``position``; None beyond the archive's head."""
+        if position == manifest.head.position:
+            return manifest.head.last_id
+        if position == 0:
+            return ""
+        if position > manifest.head.position:
+            return None
+        inline = manifest.record_at(position - 1)
+        return inline.id if inline else (await self.read(manifest, position - 1, position))[0].id
+
+    async def cut(self, manifest: Manifest, position: int) -> Log:
+        """The archive's parts below a position; reads what the cut splits."""
+        log = whole_log(manifest)
+        if manifest.index is not None and position < manifest.index.stop:
+            log = Log(None, (*await self.indexed(manifest), *manifest.segments), manifest.inline)
+        ref = straddled(log.segments, position)
+        split = await self.records(manifest.thread_id, [ref]) if ref else ()
+        return cut_log(log, position, split)
+
+    # -- slices
+
+    async def store_slice(self, thread_id: str, gen: int, data: bytes, traffic: Traffic) -> tuple[bytes, str]:
+        """What a manifest says of a slice: its bytes, or the name of the object that holds them."""
+        if len(data) <= SLICE_INLINE_MAX:
+            return data, ""
+        name = f"g{gen}.{hashlib.sha256(data).hexdigest()}.{len(data)}"
+        packed = deflate(data)
+        await self._create(self.layout.state(thread_id, name), packed)
+        traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(packed)
+        return b"", name
+
+    async def slice(self, manifest: Manifest) -> bytes:
+        """The slice's bytes.
+
+        Raises:
+            ArchiveCorruptError: Its object is damaged.
+        """
+        if not manifest.slice_object:
+            return manifest.slice
+        _, digest, size = manifest.slice_object.split(".")
+        packed = await self._object(self.layout.state(manifest.thread_id, manifest.slice_object))
+        data = inflate(packed, int(size), "state slice")
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ArchiveCorruptError(f"thread {manifest.thread_id!r}: the state slice's checksum does not match")
+        return data
+
+
+def unclear(error: Exception) -> bool:
+    """Whether a failed commit may have happened after all, so that reading back decides."""
+    return isinstance(error, ConditionFailedError | StoreUnavailableError)
+
+
+def missing(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:
+    """The error for an object that the manifest names, read twice, and that is not there."""
+    return ArchiveCorruptError(f"thread {thread_id!r}: object {gone} is named by the manifest and missing")

@@ -1,0 +1,237 @@
+"""Bytes of the cold tier's objects, and every check on the way back in.
+
+A segment is one zstd frame of packed records.  A manifest is a line of JSON, a zstd frame with the
+inline records and one with the slice; the line ends in a checksum over itself and both frames
+(SHA-256, or HMAC-SHA-256 when a key is set).  Nothing is used before its checksum holds.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import orjson
+import zstandard
+
+from helix_temporal.coldtier._manifest import FORMAT, Legacy, Manifest, SegmentRef
+from helix_temporal.errors import ArchiveCorruptError, HelixError, UnsupportedFormatError
+from helix_temporal.models.records import Head, Record, pack, size_of, unpack
+
+LEVEL: Final = 3
+MAX_SEGMENT_RAW: Final = 64 * 1024 * 1024
+MAX_SEGMENTS_READ: Final = 4096
+"""More direct segments than this in one manifest is damage, not data."""
+
+_CHECKSUM_TAIL: Final = len(',"checksum":""}') + 64
+
+
+def deflate(raw: bytes) -> bytes:
+    """One zstd frame that states its content size."""
+    return zstandard.ZstdCompressor(level=LEVEL).compress(raw)
+
+
+def inflate(data: bytes, raw_size: int, what: str) -> bytes:
+    """The content of one frame, bounded by what was announced.
+
+    Raises:
+        ArchiveCorruptError: No frame, another size, or bytes after it.
+    """
+    if raw_size > MAX_SEGMENT_RAW + 1024:
+        raise ArchiveCorruptError(f"{what} announces {raw_size} bytes, over {MAX_SEGMENT_RAW}")
+    try:
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        if zstandard.frame_content_size(data) != raw_size:
+            raise ArchiveCorruptError(f"{what} does not hold the {raw_size} bytes it announces")
+        raw = decompressor.decompress(data)
+    except zstandard.ZstdError as error:
+        raise ArchiveCorruptError(f"{what} is no whole zstd frame") from error
+    if len(raw) != raw_size or decompressor.unused_data or not decompressor.eof:
+        raise ArchiveCorruptError(f"{what} is cut or has bytes after its frame")
+    return raw
+
+
+def encode_segment(records: Sequence[Record], first: int, gen: int) -> tuple[SegmentRef, bytes]:
+    """An object of these records, and the reference that will name and check it."""
+    raw = pack(records)
+    return segment_of(deflate(raw), len(raw), first, first + len(records) - 1, gen)
+
+
+def segment_of(data: bytes, raw_size: int, first: int, last: int, gen: int) -> tuple[SegmentRef, bytes]:
+    """The reference to an object that is encoded already."""
+    return SegmentRef(first, last, len(data), raw_size, hashlib.sha256(data).hexdigest(), gen), data
+
+
+def decode_segment(ref: SegmentRef, data: bytes) -> tuple[Record, ...]:
+    """Inverse of `encode_segment`.
+
+    Raises:
+        ArchiveCorruptError: Size, checksum, frame or number of records are not the announced ones.
+    """
+    what = f"segment {ref.first}-{ref.last}"
+    _check_object(ref, data, what)
+    records = tuple(unpack(inflate(data, ref.raw_size, what)))
+    if len(records) != ref.stop - ref.first:
+        raise ArchiveCorruptError(f"{what} holds {len(records)} messages")
+    return records
+
+
+def encode_index(refs: Sequence[SegmentRef], gen: int) -> tuple[SegmentRef, bytes]:
+    """An object that lists segments; its reference counts their raw bytes as its own."""
+    raw = orjson.dumps([asdict(ref) for ref in refs])
+    data = len(raw).to_bytes(8, "big") + deflate(raw)
+    raw_size = sum(ref.raw_size for ref in refs)
+    return segment_of(data, raw_size, refs[0].first, refs[-1].last, gen)
+
+
+def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
+    """Inverse of `encode_index`.
+
+    Raises:
+        ArchiveCorruptError: As for a segment.
+    """
+    what = f"index {ref.first}-{ref.last}"
+    _check_object(ref, data, what)
+    refs = _segments(_parse(inflate(data[8:], int.from_bytes(data[:8], "big"), what), what), ref.first, what)
+    if not refs or refs[-1].last != ref.last:
+        raise ArchiveCorruptError(f"{what} does not list its range")
+    return refs
+
+
+def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes | None = None) -> bytes:
+    """The manifest as an object; ``frame`` is the inline frame if it was made already."""
+    inline = deflate(pack(manifest.inline)) if frame is None else frame
+    state = deflate(manifest.slice) if manifest.slice else b""
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "thread_id": manifest.thread_id,
+        "version": manifest.version,
+        "nonce": manifest.nonce,
+        "epoch": manifest.epoch,
+        "owner": manifest.owner,
+        "closed": manifest.closed,
+        "born": manifest.born,
+        "position": manifest.head.position,
+        "last_id": manifest.head.last_id,
+        "committed": manifest.committed,
+        "index": asdict(manifest.index) if manifest.index else None,
+        "segments": [asdict(ref) for ref in manifest.segments],
+        "inline": {"count": len(manifest.inline), "size": len(inline), "raw_size": size_of(manifest.inline)},
+        "gen": manifest.gen,
+        "size": manifest.size,
+        "slice": {"size": len(state), "raw_size": len(manifest.slice), "object": manifest.slice_object},
+        "slice_version": manifest.slice_version,
+        "adapter": manifest.adapter,
+        "deleted": manifest.deleted,
+        "origin": manifest.origin,
+        "legacy": asdict(manifest.legacy) if manifest.legacy else None,
+        "cut": manifest.cut,
+        "mac": "sha256" if key is None else "hmac-sha256",
+    }
+    line, frames = orjson.dumps(fields), inline + state
+    return b"".join((line[:-1], b',"checksum":"', _checksum(line + frames, key), b'"}\n', frames))
+
+
+def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Manifest:
+    """Inverse of `encode_manifest`.
+
+    Raises:
+        ArchiveCorruptError: Not a manifest, damaged, of another thread, or its parts do not fit.
+        UnsupportedFormatError: Written by a newer version.
+    """
+    what = f"manifest of thread {thread_id!r}"
+    end = data.find(b"\n")
+    line, frames = data[: max(end, 0)], data[end + 1 :]
+    fields = _parse(line, what)
+    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+        raise ArchiveCorruptError(f"{what}: not a helix manifest (no format field)")
+    if fields["format"] > FORMAT:
+        raise UnsupportedFormatError(f"{what}: format {fields['format']} > {FORMAT}, upgrade the library")
+    signed = line[:-_CHECKSUM_TAIL] + b"}"
+    if not hmac.compare_digest(_checksum(signed + frames, key), str(fields.get("checksum")).encode()):
+        raise ArchiveCorruptError(f"{what}: checksum does not match{' (keyed)' if key else ''}")
+    try:
+        manifest = _manifest(fields, frames, what)
+    except (KeyError, TypeError, ValueError, HelixError) as error:
+        raise ArchiveCorruptError(f"{what}: {type(error).__name__} in its fields") from error
+    if manifest.thread_id != thread_id:
+        raise ArchiveCorruptError(f"{what}: it belongs to another thread")
+    _check_ranges(manifest, what)
+    return manifest
+
+
+def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
+    inline, state = fields["inline"], fields["slice"]
+    if len(frames) != inline["size"] + state["size"]:
+        raise ArchiveCorruptError(f"{what}: frames are cut")
+    legacy = fields["legacy"]
+    index = fields["index"]
+    return Manifest(
+        thread_id=fields["thread_id"],
+        version=fields["version"],
+        nonce=fields["nonce"],
+        epoch=fields["epoch"],
+        owner=fields["owner"],
+        closed=fields["closed"],
+        born=fields["born"],
+        head=Head(position=fields["position"], last_id=fields["last_id"]),
+        committed=fields["committed"],
+        index=SegmentRef(**index) if index else None,
+        segments=_segments(fields["segments"], index["last"] + 1 if index else 0, what),
+        inline=tuple(unpack(inflate(frames[: inline["size"]], inline["raw_size"], what))),
+        gen=fields["gen"],
+        size=fields["size"],
+        slice=inflate(frames[inline["size"] :], state["raw_size"], what) if state["size"] else b"",
+        slice_object=state["object"],
+        slice_version=fields["slice_version"],
+        adapter=fields["adapter"],
+        deleted=fields["deleted"],
+        origin=fields["origin"],
+        legacy=Legacy(**legacy) if legacy else None,
+        cut=fields["cut"],
+    )
+
+
+def _segments(rows: Any, start: int, what: str) -> tuple[SegmentRef, ...]:
+    if not isinstance(rows, list) or len(rows) > MAX_SEGMENTS_READ:
+        raise ArchiveCorruptError(f"{what}: segments are no list of at most {MAX_SEGMENTS_READ}")
+    refs = tuple(SegmentRef(**row) for row in rows)
+    for ref in refs:
+        if ref.first != start or ref.last < ref.first or ref.raw_size > MAX_SEGMENT_RAW + 1024:
+            raise ArchiveCorruptError(f"{what}: segments overlap, leave a gap or are too large at {ref.first}")
+        if len(ref.sha256) != 64 or not ref.sha256.isalnum():
+            raise ArchiveCorruptError(f"{what}: a segment has no proper name")
+        start = ref.stop
+    return refs
+
+
+def _check_ranges(manifest: Manifest, what: str) -> None:
+    ends = manifest.segments[-1].stop if manifest.segments else 0
+    if not manifest.segments and manifest.index is not None:
+        ends = manifest.index.stop
+    if ends != manifest.inline_first:
+        raise ArchiveCorruptError(f"{what}: segments end at {ends}, the inline part begins elsewhere")
+    if manifest.committed > manifest.head.position:
+        raise ArchiveCorruptError(f"{what}: committed lies beyond the head")
+    if manifest.inline and manifest.inline[-1].id != manifest.head.last_id:
+        raise ArchiveCorruptError(f"{what}: the last message is not the one the head names")
+
+
+def _check_object(ref: SegmentRef, data: bytes, what: str) -> None:
+    if len(data) != ref.size:
+        raise ArchiveCorruptError(f"{what} has {len(data)} bytes, {ref.size} expected")
+    if hashlib.sha256(data).hexdigest() != ref.sha256:
+        raise ArchiveCorruptError(f"{what}: checksum does not match")
+
+
+def _parse(data: bytes, what: str) -> Any:
+    try:
+        return orjson.loads(data)
+    except ValueError as error:
+        raise ArchiveCorruptError(f"{what} is not JSON") from error
+
+
+def _checksum(data: bytes, key: bytes | None) -> bytes:
+    if key is None:
+        return hashlib.sha256(data).hexdigest().encode()
+    return hmac.new(key, data, hashlib.sha256).hexdigest().encode()

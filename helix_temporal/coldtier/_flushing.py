@@ -1,0 +1,209 @@
+"""Flush: archive what is hot, by compare-and-swap, and know for certain that it is there."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, unclear
+from helix_temporal.coldtier._decide import FlushDecision, decide_flush
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._plan import Log, Plan, plan_commit, whole_log
+from helix_temporal.errors import ColdTierBehindError, HelixError, StoreUnavailableError
+from helix_temporal.models.records import EMPTY, size_of
+from helix_temporal.stores.protocols.hot import (
+    NEVER_ARCHIVED,
+    SINCE_ARCHIVED,
+    Appended,
+    HotHeader,
+    HotSnapshot,
+    HotTier,
+    StepAppend,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    Progress,
+    no_progress,
+)
+
+TRIES: Final = 60
+STEP_SECONDS: Final = 2.0
+BREAKER_SECONDS: Final = 10.0
+
+
+async def back_off(attempt: int) -> None:
+    """Wait a little, longer each time and never the same for two contenders."""
+    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.02 * 2**attempt, 2.0))  # noqa: S311 (jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much may be hot and unarchived before turns are refused."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    max_seconds: float = 3600.0
+
+
+class Flushing:
+    """The flush half of the tiered thread store."""
+
+    def __init__(
+        self,
+        hot: HotTier,
+        archive: Archive,
+        backlog: Backlog,
+        clock: Callable[[], float] = time.time,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        self._hot, self._archive, self._backlog, self._clock = hot, archive, backlog, clock
+        self._step_seconds = step_seconds
+        self._closed_until = 0.0
+
+    async def flush(
+        self, request: FlushThread, progress: Progress = no_progress, *, first_try: HotSnapshot | None = None
+    ) -> FlushReceipt:
+        """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
+        traffic, hot = Traffic(), first_try
+        stored = self._archive.remembered(request.thread_id)
+        for attempt in range(TRIES):
+            # Hot before the manifest: the other way round an archive that grew meanwhile would
+            # look as if it had gone back.
+            hot = hot or await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            fresh = stored is None
+            stored = stored or await self._archive.manifest(request.thread_id, traffic)
+            try:
+                decision = await self._decide(request, hot, stored.manifest)
+            except (HelixError, SegmentGoneError):
+                if fresh:
+                    raise
+                stored = hot = None  # judged on a remembered manifest, which may be outdated
+                continue
+            if decision.done:
+                return _receipt(stored.manifest, hot, traffic)
+            try:
+                plan = await self._plan(request, decision, stored.manifest, traffic)
+                await self._archive.commit(plan, stored, traffic, progress)
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                stored = hot = None
+                await back_off(attempt)
+                continue
+            return _receipt(plan.manifest, hot, traffic)
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
+
+    async def _decide(self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> FlushDecision:
+        mine = request.mine
+        holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
+        return decide_flush(request, hot, archive, archive_holds_mine=holds)
+
+    async def _plan(
+        self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
+    ) -> Plan:
+        log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
+        changes: dict[str, Any] = {"closed": request.closes or archive.closed}
+        if decision.header is not None:
+            changes |= await self._from_hot(decision.header, archive, traffic)
+        return plan_commit(
+            archive,
+            log,
+            decision.records,
+            nonce=self._archive.nonce(),
+            key=self._archive.key,
+            head_before=EMPTY if archive.is_absent else archive.head,
+            **changes,
+        )
+
+    async def _from_hot(self, header: HotHeader, archive: Manifest, traffic: Traffic) -> dict[str, Any]:
+        changes: dict[str, Any] = {"committed": header.committed, "adapter": header.adapter or archive.adapter}
+        if archive.is_absent:
+            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.epoch, "deleted": False}
+        if header.slice_version != archive.slice_version or archive.is_absent:
+            data, name = await self._archive.store_slice(
+                header.thread_id, archive.gen, header.slice, traffic
+            )
+            changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
+        return changes
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """Archive the step that was just appended; an archive that is down is a receipt, not an error.
+
+        One try of a few seconds, none while the last failure is fresh.
+
+        Raises:
+            FencedError, HeadMovedError: As flush.
+        """
+        header = appended.header
+        if self._clock() < self._closed_until:
+            return _not_archived(header, "the archive failed a moment ago")
+        first_try = None
+        if appended.head == header.head:
+            # The record starts, as far as this flush looks, with the step itself.
+            own = replace(header, base=step.head)
+            first_try = HotSnapshot(own, step.head.position, appended.records)
+        request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=step.commits)
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                return await self.flush(request, first_try=first_try)
+        except (StoreUnavailableError, TimeoutError) as error:
+            self._closed_until = self._clock() + BREAKER_SECONDS
+            return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
+
+    async def check_backlog(self, header: HotHeader) -> None:
+        """Refuse new work while too much is unarchived.
+
+        Raises:
+            ColdTierBehindError: More than the allowed bytes, or for longer than allowed.
+        """
+        if not self._behind(header):
+            return
+        # The hint lags by a step; the manifest decides.
+        try:
+            archive = (await self._archive.manifest(header.thread_id)).manifest
+        except StoreUnavailableError:
+            archive = Manifest(header.thread_id)
+        if archive.epoch == header.epoch and archive.head == header.head:
+            return
+        raise ColdTierBehindError(
+            f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not archived "
+            f"since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
+            f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"
+        )
+
+    def _behind(self, header: HotHeader) -> bool:
+        if header.archived == NEVER_ARCHIVED:
+            return False
+        waiting = self._clock() - header.unarchived_since / 1000 if header.unarchived_since else 0.0
+        pending = header.size - header.archived_size
+        return pending > self._backlog.max_bytes or waiting > self._backlog.max_seconds
+
+
+def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
+    pending = size_of(hot.records[manifest.head.position - hot.first :]) if hot and _ahead(hot, manifest) else 0
+    return FlushReceipt(
+        FlushStatus.ARCHIVED,
+        head=manifest.head,
+        committed=manifest.committed,
+        version=manifest.version,
+        segments=len(manifest.segments),
+        puts=traffic.puts,
+        gets=traffic.gets,
+        uploaded=traffic.uploaded,
+        pending_bytes=pending,
+    )
+
+
+def _ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
+    return hot.header.head.position > manifest.head.position >= hot.first
+
+
+def _not_archived(header: HotHeader, reason: str) -> FlushReceipt:
+    pending = header.size - header.archived_size if header.archived != NEVER_ARCHIVED else header.size
+    return FlushReceipt(FlushStatus.UNAVAILABLE, pending_bytes=max(pending, 0), reason=reason)
+
+
+__all__ = ["Backlog", "Flushing", "Stored", "back_off"]

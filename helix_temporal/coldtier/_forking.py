@@ -1,0 +1,143 @@
+"""Fork: segments are copied on the server, one manifest makes the new thread."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from helix_temporal.blobs import ConditionFailedError
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._flushing import Flushing, back_off
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef
+from helix_temporal.coldtier._plan import Log, Plan, plan_commit
+from helix_temporal.errors import (
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind
+from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.threads import (
+    FlushThread,
+    ForkThread,
+    Progress,
+    Transform,
+    no_progress,
+)
+
+TRIES: Final = 20
+
+
+class Forking:
+    """The fork half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing) -> None:
+        self._hot, self._archive, self._flushing = hot, archive, flushing
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> Manifest:
+        """As `ThreadStore.fork`; returns the new thread's manifest."""
+        traffic, incomplete = Traffic(), ""
+        for attempt in range(TRIES):
+            target = await self._archive.manifest(request.target_id, traffic)
+            if self._made(request, target.manifest):
+                return target.manifest
+            await self._archive_source(request.source_id)
+            source = (await self._archive.manifest(request.source_id, traffic)).manifest
+            try:
+                plan = await self._plan(request, source, target, transform, traffic, progress)
+                await self._archive.commit(plan, target, traffic, progress)
+            except SegmentGoneError as gone:
+                if incomplete == source.nonce:
+                    raise missing(request.source_id, gone) from gone
+                incomplete = source.nonce
+                continue
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                await back_off(attempt)
+                continue
+            return plan.manifest
+        raise StoreUnavailableError(f"thread {request.target_id!r}: not forked in {TRIES} tries")
+
+    def _made(self, request: ForkThread, target: Manifest) -> bool:
+        """Whether an earlier attempt of this very fork made the target."""
+        if target.is_absent:
+            return False
+        if target.born == request.epoch and target.origin.startswith(f"{request.owner}/"):
+            return True
+        raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
+
+    async def _archive_source(self, source_id: str) -> None:
+        header = await self._hot.header(source_id)
+        if header is not None and not header.deleted:
+            await self._flushing.flush(FlushThread(source_id, header.epoch, closes=header.closed))
+
+    async def _plan(
+        self,
+        request: ForkThread,
+        source: Manifest,
+        target: Stored,
+        transform: Transform | None,
+        traffic: Traffic,
+        progress: Progress,
+    ) -> Plan:
+        if source.is_absent:
+            raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
+        cut = await self._cut(request, source)
+        log, new = await self._archive.cut(source, cut.position), ()
+        if transform is not None:
+            before = await self._archive.read(source, 0, cut.position, progress)
+            log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
+        else:
+            await self._copy(source, request.target_id, log, progress)
+        slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
+        data, name = await self._archive.store_slice(request.target_id, source.gen, slice_bytes, traffic)
+        base = replace(
+            Manifest(request.target_id), version=target.manifest.version, gen=source.gen, index=log.index
+        )
+        return plan_commit(
+            base, log, new,
+            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut,
+            epoch=request.epoch, owner=request.owner, born=request.epoch, closed=False,
+            committed=len(new) if transform is not None else cut.position,
+            slice=data, slice_object=name, slice_version=1 if slice_bytes else 0, adapter=source.adapter,
+            origin=f"{request.owner}/{request.source_id}@{cut.position}",
+        )  # fmt: skip
+
+    async def _cut(self, request: ForkThread, source: Manifest) -> Head:
+        position = source.committed if request.at is None else request.at
+        if not 0 <= position <= source.committed:
+            raise InvalidRequestError(
+                f"thread {request.source_id!r}: fork at {position}, but {source.committed} are committed"
+            )
+        around = await self._archive.read(source, max(0, position - 1), min(position + 1, source.committed))
+        before = around[0] if position else None
+        after = around[-1] if position < source.committed else None
+        if (before and before.kind == Kind.CALLS) or (after and after.kind == Kind.RESULT):
+            raise InvalidRequestError(
+                f"thread {request.source_id!r}: position {position} is between a tool call and its result"
+            )
+        return Head(position=position, last_id=before.id if before else "")
+
+    async def _copy(self, source: Manifest, target_id: str, log: Log, progress: Progress) -> None:
+        refs: Sequence[SegmentRef] = log.segments
+        if log.index is not None:
+            refs = (*await self._archive.indexed(source), *refs)
+            await self._copy_one(
+                self._archive.layout.index(source.thread_id, log.index),
+                self._archive.layout.index(target_id, log.index),
+            )
+        for number, ref in enumerate(refs):
+            await self._copy_one(
+                self._archive.layout.segment(source.thread_id, ref),
+                self._archive.layout.segment(target_id, ref),
+            )
+            progress("copy", number, ref.size)
+
+    async def _copy_one(self, source: str, target: str) -> None:
+        try:
+            await self._archive.blobs.copy(source, target)
+        except ConditionFailedError as error:
+            raise SegmentGoneError(source) from error

@@ -1,0 +1,263 @@
+"""Open and hydrate: take the epoch in the manifest, then make the hot record a copy of it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._decide import beyond, check_open, check_regressed, continues
+from helix_temporal.coldtier._flushing import back_off
+from helix_temporal.coldtier._legacy import LegacySource
+from helix_temporal.coldtier._manifest import Legacy, Manifest
+from helix_temporal.coldtier._plan import TAIL_MESSAGES, Log, Plan, plan_commit, tail_start, whole_log
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotHeader, HotSnapshot, HotTier, Rebase
+from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Progress, no_progress
+
+TRIES: Final = 60
+TAIL_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an open goes on from: the archive, and behind it what hot had beyond (if hot continues it)."""
+
+    archive: Manifest
+    extra: tuple[Record, ...]
+    committed: int
+    head: Head
+    hot: HotHeader | None = None
+    legacy: Legacy | None = None
+    slice: bytes = b""
+    slice_version: int = 0
+    adapter: str = ""
+
+
+class Opening:
+    """The open half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
+        self._hot, self._archive, self._legacy = hot, archive, legacy
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        traffic, incomplete = Traffic(), None
+        for attempt in range(TRIES):
+            hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            stored = await self._archive.manifest(request.thread_id, traffic)
+            try:
+                if check_open(request, hot.header if hot else None, stored.manifest):
+                    return await self._ready(hot, stored.manifest, progress)
+                check_regressed(hot, stored.manifest)
+                base = await self._base(request, hot, stored.manifest)
+                plan = await self._plan(request, base, traffic)
+                if not await self._commit(plan, stored, traffic, progress):
+                    await back_off(attempt)
+                    continue
+                return await self._adopt(request, base, plan.manifest, progress)
+            except SegmentGoneError as gone:
+                if incomplete == stored.manifest.nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = stored.manifest.nonce
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    async def _commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress) -> bool:
+        try:
+            await self._archive.commit(plan, over, traffic, progress)
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return False
+        return True
+
+    # -- what the open goes on from
+
+    async def _base(self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest) -> Base:
+        if hot is not None and continues(hot, archive) and hot.header.committed >= archive.committed:
+            header = hot.header
+            extra = beyond(hot, archive.head.position if not archive.is_absent else 0)
+            return Base(
+                archive, extra, header.committed, header.head, header, archive.legacy,
+                header.slice, header.slice_version, header.adapter or archive.adapter,
+            )  # fmt: skip
+        if archive.is_absent:
+            return await self._new(request, archive)
+        if archive.legacy is not None and self._legacy is not None:
+            await self._legacy.check_unchanged(archive.legacy)
+        return Base(
+            archive, (), archive.committed, archive.head, None, archive.legacy,
+            archive.slice, archive.slice_version, archive.adapter,
+        )  # fmt: skip
+
+    async def _new(self, request: OpenThread, archive: Manifest) -> Base:
+        old = await self._legacy.load(request.thread_id) if self._legacy else None
+        if old is None or archive.deleted:
+            version = 1 if request.slice else 0
+            return Base(archive, (), 0, EMPTY, None, None, request.slice, version, request.adapter)
+        end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
+        return Base(
+            archive, old.records, end.position, end, None, old.origin,
+            old.slice, 1 if old.slice else 0, old.adapter,
+        )  # fmt: skip
+
+    # -- where it cuts
+
+    async def _id_before(self, base: Base, position: int) -> str | None:
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        if start < position <= start + len(base.extra):
+            return base.extra[position - 1 - start].id
+        if base.archive.is_absent:
+            return "" if position == 0 else None
+        return await self._archive.id_before(base.archive, position)
+
+    async def _holds(self, base: Base, head: Head) -> bool:
+        return head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
+
+    async def _cut(self, request: OpenThread, base: Base) -> Head:
+        if request.rewind_to is not None:
+            return await self._rewind(request.rewind_to, request, base)
+        if request.reopen is not None:
+            for head in (request.reopen.known, request.reopen.turn_start):
+                if await self._holds(base, head):
+                    return head
+        return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
+
+    async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
+        if to.position > base.committed:
+            raise InvalidRequestError(
+                f"thread {request.thread_id!r}: rewind to {to.position}, but only {base.committed} are committed"
+            )
+        if not await self._holds(base, to):
+            raise HeadMovedError(f"thread {request.thread_id!r}: position {to.position} has another message")
+        return to
+
+    async def _plan(self, request: OpenThread, base: Base, traffic: Traffic) -> Plan:
+        cut = await self._cut(request, base)
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
+        if cut.position < start:
+            log = await self._archive.cut(base.archive, cut.position)
+        new = (*base.extra[: max(0, cut.position - start)], *request.records)
+        end = cut.position + len(request.records)
+        changes: dict[str, Any] = {
+            "epoch": request.epoch,
+            "owner": request.owner,
+            "closed": False,
+            "committed": end if request.records else min(base.committed, cut.position),
+            "adapter": base.adapter,
+            "legacy": base.legacy,
+            "cut": base.head.position - cut.position,
+            "deleted": False,
+            "slice_version": base.slice_version,
+        }
+        if base.archive.is_absent:
+            changes |= {"born": request.epoch, "origin": ""}
+        if base.hot is not None or base.archive.is_absent:
+            data, name = await self._archive.store_slice(
+                request.thread_id, base.archive.gen, base.slice, traffic
+            )
+            changes |= {"slice": data, "slice_object": name}
+        return plan_commit(
+            base.archive, log, new,
+            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut, **changes,
+        )  # fmt: skip
+
+    # -- the hot copy
+
+    async def _adopt(
+        self, request: OpenThread, base: Base, archive: Manifest, progress: Progress
+    ) -> OpenedThread:
+        """Hot was what the archive was made of: change its header rather than send it all again."""
+        if base.hot is not None and base.hot.base.position <= archive.head.position - len(request.records):
+            header = await self._hot.rebase(
+                Rebase(
+                    expected=(base.hot.epoch, base.hot.head),
+                    header=self._header(archive, base.hot.base, base.slice),
+                    keep=archive.head.position - len(request.records),
+                    records=request.records,
+                )
+            )
+            if header is not None:
+                return _opened(header, archive)
+        return await self._ready(None, archive, progress)
+
+    async def _ready(self, hot: HotSnapshot | None, archive: Manifest, progress: Progress) -> OpenedThread:
+        if hot is not None and hot.header.epoch == archive.epoch and continues(hot, archive):
+            return _opened(hot.header, archive)
+        header = await self._install(archive, progress, replace=True)
+        return _opened(header, archive)
+
+    async def _install(
+        self, archive: Manifest, progress: Progress, *, replace: bool, whole: bool = False
+    ) -> HotHeader:
+        start = 0 if whole else tail_start(archive, TAIL_MESSAGES, TAIL_BYTES)
+        records = await self._archive.read(archive, start, archive.head.position, progress)
+        base = EMPTY
+        if start > 0:
+            # The first message is read for its id alone: a record must know what comes before it.
+            base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
+        header = self._header(archive, base, await self._archive.slice(archive))
+        return await self._hot.install(header, records, replace=replace)
+
+    @staticmethod
+    def _header(archive: Manifest, base: Head, data: bytes) -> HotHeader:
+        return HotHeader(
+            thread_id=archive.thread_id,
+            epoch=archive.epoch,
+            owner=archive.owner,
+            head=archive.head,
+            committed=archive.committed,
+            base=base,
+            closed=archive.closed,
+            slice=data,
+            slice_version=archive.slice_version,
+            adapter=archive.adapter,
+            size=archive.size,
+            archived=archive.head.position,
+            archived_size=archive.size,
+        )
+
+    async def hydrate(
+        self, thread_id: str, epoch: int, progress: Progress = no_progress, *, whole: bool = False
+    ) -> HotHeader:
+        """As `ThreadStore.hydrate`; ``whole`` installs all messages rather than the newest.
+
+        Raises:
+            FencedError: Another epoch has the thread, or this one is closed.
+            HeadMovedError: The archive is from before the caller's open.
+        """
+        before: Stored | None = None
+        while True:
+            stored = await self._archive.manifest(thread_id)
+            self._check_own(stored.manifest, epoch)
+            try:
+                return await self._install(stored.manifest, progress, replace=False, whole=whole)
+            except SegmentGoneError as gone:
+                if before is not None and before.etag == stored.etag:
+                    raise missing(thread_id, gone) from gone
+                before = stored
+
+    @staticmethod
+    def _check_own(archive: Manifest, epoch: int) -> None:
+        if archive.is_absent and archive.epoch <= epoch:
+            raise ThreadNotFoundError(f"thread {archive.thread_id!r} is not archived")
+        if archive.epoch > epoch:
+            raise FencedError(
+                f"thread {archive.thread_id!r}: epoch {archive.epoch} has it, {epoch} is out",
+                held=epoch,
+                current=archive.epoch,
+            )
+        if archive.epoch < epoch:
+            raise HeadMovedError(f"thread {archive.thread_id!r}: the archive has epoch {archive.epoch}")
+        if archive.closed:
+            raise FencedError(f"thread {archive.thread_id!r}: epoch {epoch} is closed")
+
+
+def _opened(header: HotHeader, archive: Manifest) -> OpenedThread:
+    return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut)

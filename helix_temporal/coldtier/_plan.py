@@ -1,0 +1,217 @@
+"""Pure: what a commit writes, what a cut needs, what compaction merges.  No I/O, no clock, no chance."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from helix_temporal.coldtier._codec import (
+    MAX_SEGMENT_RAW,
+    deflate,
+    encode_index,
+    encode_manifest,
+    encode_segment,
+    segment_of,
+)
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef, size_before
+from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of
+
+INLINE_MAX: Final = 16 * 1024
+"""Bytes of the inline frame; beyond it the inline messages become a segment."""
+SLICE_INLINE_MAX: Final = 256 * 1024
+TAIL_MESSAGES: Final = 400
+"""The newest messages stay in small segments, so that opening a long thread reads little."""
+TAIL_SEGMENT_MESSAGES: Final = 128
+BULK_SEGMENT_RAW: Final = 8 * 1024 * 1024
+SMALL_RAW: Final = 16 * 1024
+FAN_OUT: Final = 4
+MAX_MERGED: Final = 8
+DIRECT_MAX: Final = 16
+"""Segments that a manifest names itself; older ones are listed in the index object."""
+DIRECT_KEPT: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The parts of an archive that a commit goes on from."""
+
+    index: SegmentRef | None
+    segments: tuple[SegmentRef, ...]
+    inline: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An object to be created before the manifest names it."""
+
+    area: str
+    ref: SegmentRef
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Objects first, then the manifest, whose bytes are ``body``."""
+
+    objects: tuple[Draft, ...]
+    manifest: Manifest
+    body: bytes
+
+
+def whole_log(manifest: Manifest) -> Log:
+    """All of the archive."""
+    return Log(manifest.index, manifest.segments, manifest.inline)
+
+
+def straddled(segments: Sequence[SegmentRef], cut: int) -> SegmentRef | None:
+    """The segment that a cut splits: its messages below the cut must be read and written anew."""
+    return next((ref for ref in segments if ref.first < cut < ref.stop), None)
+
+
+def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
+    """The part of a log below ``cut``; ``split`` holds the messages of the straddled segment.
+
+    The index must have been expanded into segments if the cut lies inside it.
+    """
+    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    if cut >= ends:
+        return replace(log, inline=log.inline[: cut - ends])
+    kept = tuple(ref for ref in log.segments if ref.stop <= cut)
+    ref = straddled(log.segments, cut)
+    return Log(log.index, kept, tuple(split[: cut - ref.first]) if ref else ())
+
+
+def plan_commit(
+    base: Manifest,
+    log: Log,
+    new: Sequence[Record],
+    *,
+    nonce: str,
+    key: bytes | None = None,
+    head_before: Head = EMPTY,
+    **changes: Any,
+) -> Plan:
+    """The next manifest: ``log``, then ``new``, with other fields changed as named.
+
+    ``head_before`` is the head of ``log``; it is needed only when nothing follows.
+    """
+    inline = (*log.inline, *new)
+    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    last_id = inline[-1].id if inline else head_before.last_id
+    head = Head(position=ends + len(inline), last_id=last_id)
+    size = size_before(replace(base, index=log.index), log.segments, inline)
+    manifest = base.next(
+        nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
+    )
+    raw = pack(inline)
+    frame = deflate(raw)
+    if len(frame) <= INLINE_MAX:
+        return Plan((), manifest, encode_manifest(manifest, key, frame))
+    drafts = list(_spill(inline, ends, head.position, base.gen, raw, frame))
+    refs = (*log.segments, *(draft.ref for draft in drafts))
+    manifest = replace(manifest, segments=refs, inline=())
+    return Plan(tuple(drafts), manifest, encode_manifest(manifest, key))
+
+
+def _spill(
+    records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes
+) -> Iterator[Draft]:
+    """Segments of these records: small ones for the newest, larger ones for a bulk of old ones."""
+    if len(records) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
+        yield Draft("seg", *segment_of(frame, len(raw), first, first + len(records) - 1, gen))
+        return
+    for run in _runs(records, first, head - TAIL_MESSAGES):
+        yield Draft("seg", *encode_segment(run, first, gen))
+        first += len(run)
+
+
+def _runs(records: Sequence[Record], first: int, bulk_ends: int) -> Iterator[Sequence[Record]]:
+    start, size = 0, 0
+    for at, record in enumerate(records):
+        in_tail = first + start >= bulk_ends
+        full = at - start >= TAIL_SEGMENT_MESSAGES if in_tail else first + at == bulk_ends
+        if at > start and (full or size + size_of([record]) > BULK_SEGMENT_RAW):
+            yield records[start:at]
+            start, size = at, 0
+        size += size_of([record])
+    if start < len(records):
+        yield records[start:]
+
+
+def tail_start(manifest: Manifest, messages: int, max_bytes: int) -> int:
+    """From which position on to read so that the newest ``messages`` are there, or ``max_bytes`` of them."""
+    start, size = manifest.inline_first, size_of(manifest.inline)
+    for ref in reversed(manifest.segments):
+        if manifest.head.position - start >= messages or (size and size + ref.raw_size > max_bytes):
+            break
+        start, size = ref.first, size + ref.raw_size
+    return start
+
+
+def level(ref: SegmentRef) -> int:
+    """Size class of a segment: each is four times the one below."""
+    return ((ref.raw_size // SMALL_RAW).bit_length() + 1) // 2
+
+
+def mergeable(segments: Sequence[SegmentRef], head: int) -> tuple[int, int] | None:
+    """The first run of adjacent segments worth merging, as a slice of ``segments``; None if there is none.
+
+    Merging goes by size classes, so each byte is rewritten a logarithmic number of times.  Segments
+    among the newest messages are merged only into ones that stay small.
+    """
+    for limit in range(level_of_raw(MAX_SEGMENT_RAW) + 1):
+        start = 0
+        for at in range(len(segments) + 1):
+            if at < len(segments) and level(segments[at]) <= limit:
+                continue
+            found = _fitting(segments, start, at, head)
+            if found:
+                return found
+            start = at + 1
+    return None
+
+
+def level_of_raw(raw_size: int) -> int:
+    """Size class of so many packed bytes."""
+    return ((raw_size // SMALL_RAW).bit_length() + 1) // 2
+
+
+def _fitting(segments: Sequence[SegmentRef], start: int, stop: int, head: int) -> tuple[int, int] | None:
+    for first in range(start, stop - FAN_OUT + 1):
+        last = first + FAN_OUT
+        while last < min(stop, first + MAX_MERGED) and _allowed(segments[first : last + 1], head):
+            last += 1
+        if _allowed(segments[first:last], head):
+            return first, last
+    return None
+
+
+def _allowed(run: Sequence[SegmentRef], head: int) -> bool:
+    messages = run[-1].stop - run[0].first
+    old = run[-1].stop <= head - TAIL_MESSAGES
+    return sum(ref.raw_size for ref in run) <= MAX_SEGMENT_RAW and (old or messages <= TAIL_SEGMENT_MESSAGES)
+
+
+def plan_merge(
+    manifest: Manifest, run: tuple[int, int], records: Sequence[Record], *, nonce: str, key: bytes | None = None
+) -> Plan:
+    """One segment in place of a run of them; same messages, same range."""
+    start, stop = run
+    ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
+    segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
+    merged = manifest.next(nonce, segments=segments)
+    return Plan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
+
+
+def plan_index(
+    manifest: Manifest, indexed: Sequence[SegmentRef], *, nonce: str, key: bytes | None = None
+) -> Plan | None:
+    """Move the oldest direct segments into the index, or None while there is room.
+
+    ``indexed`` is what the present index lists.
+    """
+    if len(manifest.segments) <= DIRECT_MAX:
+        return None
+    moved, kept = manifest.segments[:-DIRECT_KEPT], manifest.segments[-DIRECT_KEPT:]
+    ref, data = encode_index([*indexed, *moved], manifest.gen)
+    changed = manifest.next(nonce, index=ref, segments=kept)
+    return Plan((Draft("idx", ref, data),), changed, encode_manifest(changed, key))

@@ -1,0 +1,140 @@
+"""Reads: pages from wherever the messages are, without making a thread hot."""
+
+from collections.abc import Sequence
+
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, missing
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.models.records import Head, Record, size_of
+from helix_temporal.stores._pages import Bounds, check_page, finish_page, trim
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
+from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadFacts
+
+Run = tuple[int, tuple[Record, ...]]
+"""Consecutive messages and the position of the first."""
+
+
+class Reading:
+    """The read half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive) -> None:
+        self._hot, self._archive = hot, archive
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        header = await self._hot.header(thread_id)
+        archive = (await self._archive.manifest(thread_id)).manifest
+        if not _live(header, archive):
+            header = None
+        if header is None and archive.is_absent:
+            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+        if header is not None:
+            return _hot_facts(header, archive)
+        return ThreadFacts(
+            thread_id, archive.head, archive.committed, archive.epoch, archive.owner, archive.closed,
+            False, archive.head.position, await self._archive.slice(archive), archive.slice_version,
+            archive.adapter, archive.size,
+        )  # fmt: skip
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`."""
+        check_page(request)
+        incomplete = ""
+        while True:
+            header = await self._hot.header(request.thread_id)
+            archive = Manifest(request.thread_id)
+            if header is None or header.deleted or request.start < header.base.position:
+                archive = (await self._archive.manifest(request.thread_id)).manifest
+            if not _live(header, archive):
+                header = None
+            try:
+                return await self._page(request, header, archive)
+            except SegmentGoneError as gone:
+                if incomplete == archive.nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = archive.nonce
+
+    async def _page(self, request: ReadPage, header: HotHeader | None, archive: Manifest) -> Page:
+        if header is None and archive.is_absent:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
+        head = header.head if header else archive.head
+        committed = header.committed if header else archive.committed
+        bounds = Bounds.of(request, head.position, committed)
+
+        async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
+            wanted = PageRange(start, stop, limit, max_bytes, backward)
+            return await self._fetch(request.thread_id, wanted, header, archive)
+
+        return await finish_page(request, bounds, fetch, head, committed)
+
+    async def _fetch(
+        self, thread_id: str, wanted: PageRange, header: HotHeader | None, archive: Manifest
+    ) -> Run:
+        if header is not None and wanted.start >= header.base.position:
+            return await self._hot_run(thread_id, wanted)
+        if header is None or wanted.stop <= header.base.position:
+            return await self._cold_run(archive, wanted)
+        older = PageRange(wanted.start, header.base.position, wanted.limit, wanted.max_bytes, wanted.backward)
+        newer = PageRange(header.base.position, wanted.stop, wanted.limit, wanted.max_bytes, wanted.backward)
+        first = await (self._hot_run(thread_id, newer) if wanted.backward else self._cold_run(archive, older))
+        full = newer if wanted.backward else older
+        if len(first[1]) < full.stop - full.start:
+            return first
+        left = wanted.limit - len(first[1]), wanted.max_bytes - size_of(first[1])
+        if left[0] <= 0 or left[1] <= 0:
+            return first
+        if wanted.backward:
+            rest = await self._cold_run(archive, PageRange(older.start, older.stop, *left, backward=True))
+            return rest[0], (*rest[1], *first[1])
+        rest = await self._hot_run(thread_id, PageRange(newer.start, newer.stop, *left))
+        return first[0], (*first[1], *rest[1])
+
+    async def _hot_run(self, thread_id: str, wanted: PageRange) -> Run:
+        snapshot = await self._hot.page(thread_id, wanted)
+        if snapshot is None:
+            # Dropped while we read: everything of it is archived now.
+            archive = (await self._archive.manifest(thread_id)).manifest
+            return await self._cold_run(archive, wanted)
+        return snapshot.first, snapshot.records
+
+    async def _cold_run(self, archive: Manifest, wanted: PageRange) -> Run:
+        """Segment by segment, so that a page never loads more of the thread than it gives."""
+        start, stop = wanted.start, min(wanted.stop, archive.head.position)
+        if start >= stop:
+            return start, ()
+        parts = _parts(await self._archive.refs(archive, start), start, stop, archive)
+        found: list[Record] = []
+        first = stop if wanted.backward else start
+        for low, high in reversed(parts) if wanted.backward else parts:
+            records = await self._archive.read(archive, low, high)
+            found = [*records, *found] if wanted.backward else [*found, *records]
+            first = low if wanted.backward else first
+            if len(found) >= wanted.limit or size_of(found) > wanted.max_bytes:
+                break
+        return trim(first, found, wanted)
+
+    async def older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
+        """Archived messages just before ``stop``, newest ones that fit."""
+        archive = (await self._archive.manifest(thread_id)).manifest
+        if archive.head.position < stop.position:
+            return ()
+        return (await self._cold_run(archive, PageRange(0, stop.position, limit, max_bytes, backward=True)))[1]
+
+
+def _parts(refs: Sequence, start: int, stop: int, archive: Manifest) -> list[tuple[int, int]]:  # type: ignore[type-arg]
+    """The range cut at segment borders."""
+    borders = [ref.stop for ref in refs if start < ref.stop < stop]
+    return list(zip([start, *borders], [*borders, stop], strict=True))
+
+
+def _live(header: HotHeader | None, archive: Manifest) -> bool:
+    """Whether the hot record is the thread rather than a leftover of an older epoch."""
+    return header is not None and not header.deleted and header.epoch >= archive.epoch
+
+
+def _hot_facts(header: HotHeader, archive: Manifest) -> ThreadFacts:
+    return ThreadFacts(
+        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+        True, -1 if archive.is_absent else archive.head.position, header.slice, header.slice_version,
+        header.adapter, header.size,
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""Threads in two tiers: a hot store, and an archive that decides."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from helix_temporal.blobs import BlobStore
+from helix_temporal.coldtier._archive import Archive
+from helix_temporal.coldtier._decide import check_hot_epoch
+from helix_temporal.coldtier._flushing import STEP_SECONDS, Backlog, Flushing
+from helix_temporal.coldtier._forking import Forking
+from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier._legacy import LegacySource
+from helix_temporal.coldtier._opening import Opening
+from helix_temporal.coldtier._plan import DIRECT_MAX
+from helix_temporal.coldtier._reading import Reading
+from helix_temporal.coldtier._upkeep import Upkeep
+from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.models.records import Head, size_of
+from helix_temporal.stores.protocols.hot import (
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotTier,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    ForkThread,
+    OpenedThread,
+    OpenThread,
+    Page,
+    Progress,
+    ReadPage,
+    ThreadFacts,
+    Transform,
+    no_progress,
+)
+
+logger = logging.getLogger(__name__)
+
+_HYDRATE_TRIES = 5
+_MERGE_IN_STEP = 4 * 1024 * 1024
+"""A step merges at most this much by the way; larger merges are the maintenance worker's."""
+
+
+class TieredThreads:
+    """A `ThreadStore` over a hot tier and a blob store.
+
+    Args:
+        warm_ttl: Seconds that an archived thread stays hot after an evict; None drops it at once.
+        key: Signs manifests with HMAC-SHA-256; the same key must be given ever after.
+        legacy: Where version 1 snapshots lie.
+        backlog: How much may be unarchived before new work is refused.
+        step_seconds: How long a step waits for the archive.
+    """
+
+    def __init__(
+        self,
+        hot: HotTier,
+        blobs: BlobStore,
+        *,
+        prefix: str = "",
+        warm_ttl: float | None = None,
+        key: bytes | None = None,
+        legacy: LegacySource | None = None,
+        backlog: Backlog | None = None,
+        clock: Callable[[], float] = time.time,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        self.hot, self.blobs, self.layout = hot, blobs, Layout(prefix)
+        self._archive = Archive(blobs, self.layout, key)
+        self._warm_ttl = warm_ttl
+        self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
+        self._opening = Opening(hot, self._archive, legacy)
+        self._reading = Reading(hot, self._archive)
+        self._forking = Forking(hot, self._archive, self._flushing)
+        self.upkeep = Upkeep(hot, self._archive)
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        return await self._opening.open(request, progress)
+
+    async def append(self, step: StepAppend) -> Appended:
+        """As `ThreadStore.append`; hydrates a cold thread first."""
+        known = self._archive.remembered(step.thread_id)
+        if known is not None and known.manifest.epoch == step.epoch:
+            step = replace(step, archived=known.manifest.archived)
+        for _ in range(_HYDRATE_TRIES):
+            appended = await self.hot.append(step)
+            if appended is not None:
+                return appended
+            await self._opening.hydrate(step.thread_id, step.epoch)
+        raise _unsteady(step.thread_id)
+
+    async def step_view(
+        self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """As `ThreadStore.step_view`; refuses new work while too much is unarchived.
+
+        Raises:
+            ColdTierBehindError: It is.
+        """
+        for _ in range(_HYDRATE_TRIES):
+            view = await self.hot.step_view(
+                thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
+            )
+            if view is None:
+                await self._opening.hydrate(thread_id, epoch)
+                continue
+            check_hot_epoch(view.header, epoch)
+            if not view.after:
+                await self._flushing.check_backlog(view.header)
+            return await self._with_older(thread_id, view, head, limit, max_bytes)
+        raise _unsteady(thread_id)
+
+    async def _with_older(
+        self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int
+    ) -> StepView:
+        """Take from the archive what the window wants and the hot record no longer holds."""
+        base = view.header.base
+        space, count = max_bytes - size_of(view.before), limit - len(view.before)
+        reached = head.position - len(view.before) <= base.position
+        if base.position == 0 or not reached or space <= 0 or count <= 0 or head.position < base.position:
+            return view
+        older = await self._reading.older(thread_id, base, count, space)
+        return replace(view, before=(*older, *view.before), earlier_ids=())
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`."""
+        return await self._reading.read(request)
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        return await self._reading.facts(thread_id)
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ThreadFacts:
+        """As `ThreadStore.fork`: no message passes through us unless a transform wants them."""
+        await self._forking.fork(request, transform, progress)
+        return await self._reading.facts(request.target_id)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
+        """As `ThreadStore.save_slice`."""
+        for _ in range(_HYDRATE_TRIES):
+            version = await self.hot.save_slice(thread_id, epoch, data, expected_version)
+            if version is not None:
+                return version
+            await self._opening.hydrate(thread_id, epoch)
+        raise _unsteady(thread_id)
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: leaves a tombstone in the archive."""
+        await self.upkeep.delete(thread_id, epoch)
+
+    async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
+        """As `ThreadStore.hydrate`: the newest part; older pages are read where they lie."""
+        return await self._opening.hydrate(thread_id, epoch, progress)
+
+    async def hydrate_whole(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader:
+        """Install every message, not only the newest part."""
+        return await self._opening.hydrate(thread_id, epoch, progress, whole=True)
+
+    async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        """As `ThreadStore.flush`."""
+        if request.closes:
+            await self.hot.close_epoch(request.thread_id, request.epoch)
+        return await self._flushing.flush(request, progress)
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """As `ThreadStore.archive_step`."""
+        receipt = await self._flushing.archive_step(step, appended)
+        if receipt.status is FlushStatus.ARCHIVED and receipt.segments > DIRECT_MAX and step.commits:
+            await self._tidy(step.thread_id)
+        return receipt
+
+    async def _tidy(self, thread_id: str) -> None:
+        try:
+            await self.upkeep.compact(thread_id, max_bytes=_MERGE_IN_STEP)
+        except (HelixError, StoreUnavailableError) as error:
+            # The step is archived; the maintenance worker tries again.
+            logger.warning("thread %s: compaction put off: %s", thread_id, type(error).__name__)
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """As `ThreadStore.evict`."""
+        for stored in (self._archive.remembered(thread_id), None):
+            known = stored or await self._archive.manifest(thread_id)
+            if known.manifest.epoch == epoch:
+                archived: Archived = known.manifest.archived
+                outcome = await self.hot.evict(thread_id, epoch, archived, warm_ttl=self._warm_ttl)
+                if outcome is not Eviction.NEWER or stored is None:
+                    return outcome
+        return Eviction.NEWER
+
+
+def _unsteady(thread_id: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; is it short of memory?"
+    )
+
+

@@ -1,0 +1,180 @@
+"""Upkeep of one thread's archive: compaction, garbage collection, deletion, audit."""
+
+from dataclasses import replace
+from typing import Final
+
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._codec import encode_manifest
+from helix_temporal.coldtier._flushing import back_off
+from helix_temporal.coldtier._layout import payload_position
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._plan import DIRECT_MAX, Plan, mergeable, plan_index, plan_merge
+from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
+from helix_temporal.models.records import EMPTY, Kind, Record
+from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
+
+TRIES: Final = 20
+UNBOUNDED: Final = 2**63
+
+
+class Upkeep:
+    """The maintenance half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive) -> None:
+        self._hot, self._archive = hot, archive
+
+    async def compact(
+        self, thread_id: str, progress: Progress = no_progress, *, max_bytes: int = UNBOUNDED
+    ) -> Maintenance:
+        """Merge small segments and move the oldest into the index, each merge by its own swap.
+
+        ``max_bytes`` bounds the packed bytes of one merge; larger ones are left for another time.
+        A concurrent commit makes a merge fail harmlessly; it is planned again.
+        """
+        traffic, stored, before, misses = Traffic(), await self._archive.manifest(thread_id), -1, 0
+        while misses < TRIES:
+            before = len(stored.manifest.segments) if before < 0 else before
+            plan = await self._next(stored.manifest, max_bytes, progress)
+            if plan is None:
+                break
+            try:
+                await self._archive.commit(plan, stored, traffic, progress)
+                stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                misses += 1
+                await back_off(misses)
+                stored = await self._archive.manifest(thread_id)
+        after = len(stored.manifest.segments)
+        return Maintenance(thread_id, segments_before=max(before, 0), segments_after=after, uploaded=traffic.uploaded)
+
+    async def _next(self, manifest: Manifest, max_bytes: int, progress: Progress) -> Plan | None:
+        nonce, key = self._archive.nonce(), self._archive.key
+        run = mergeable(manifest.segments, manifest.head.position)
+        if run is not None:
+            refs = manifest.segments[slice(*run)]
+            if sum(ref.raw_size for ref in refs) <= max_bytes:
+                records = await self._archive.records(manifest.thread_id, refs, progress)
+                return plan_merge(manifest, run, records, nonce=nonce, key=key)
+        if len(manifest.segments) <= DIRECT_MAX:
+            return None
+        return plan_index(manifest, await self._archive.indexed(manifest), nonce=nonce, key=key)
+
+    async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
+        """Delete objects that no manifest names and none can come to name.
+
+        List first, then read the manifest, then raise its generation by a swap on that very etag: a
+        commit before the swap is in the manifest that was read, one after it names new objects by
+        the new generation.  No clock is needed.
+        """
+        for attempt in range(TRIES):
+            listed = [info async for info in self._archive.blobs.list(self._archive.layout.thread(thread_id))]
+            stored = await self._archive.manifest(thread_id)
+            if stored.etag is None:
+                return Maintenance(thread_id)
+            named = await self._named(stored.manifest)
+            garbage = [info for info in listed if info.key not in named and not _awaited(info.key, stored.manifest)]
+            if not garbage:
+                return Maintenance(thread_id)
+            bumped = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
+            try:
+                plan = Plan((), bumped, encode_manifest(bumped, self._archive.key))
+                await self._archive.commit(plan, stored, Traffic())
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                await back_off(attempt)
+                continue
+            for number, info in enumerate(garbage):
+                await self._archive.blobs.delete(info.key)
+                progress("delete", number, info.size)
+            size = sum(info.size for info in garbage)
+            return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
+        raise StoreUnavailableError(f"thread {thread_id!r}: garbage not collected in {TRIES} tries")
+
+    async def _named(self, manifest: Manifest) -> set[str]:
+        layout, thread_id = self._archive.layout, manifest.thread_id
+        named = {layout.manifest(thread_id)}
+        named |= {layout.segment(thread_id, ref) for ref in await self._archive.refs(manifest)}
+        if manifest.index is not None:
+            named.add(layout.index(thread_id, manifest.index))
+        if manifest.slice_object:
+            named.add(layout.state(thread_id, manifest.slice_object))
+        return named
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: a tombstone first, then everything else."""
+        for attempt in range(TRIES):
+            stored = await self._archive.manifest(thread_id)
+            if stored.manifest.epoch > epoch:
+                raise FencedError(
+                    f"thread {thread_id!r}: epoch {stored.manifest.epoch} has it, {epoch} is out",
+                    held=epoch,
+                    current=stored.manifest.epoch,
+                )
+            if stored.manifest.deleted or await self._bury(stored, epoch):
+                break
+            await back_off(attempt)
+        else:
+            raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
+        await self._hot.drop(thread_id, epoch)
+        await self.collect_garbage(thread_id)
+
+    async def _bury(self, stored: Stored, epoch: int) -> bool:
+        old = stored.manifest
+        tombstone = replace(
+            Manifest(old.thread_id), version=old.version + 1, nonce=self._archive.nonce(), epoch=epoch,
+            owner=old.owner, closed=True, born=old.born, gen=old.gen + 1, deleted=True, legacy=old.legacy,
+            head=EMPTY,
+        )  # fmt: skip
+        try:
+            plan = Plan((), tombstone, encode_manifest(tombstone, self._archive.key))
+            await self._archive.commit(plan, stored, Traffic())
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return False
+        return True
+
+    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
+        """Read and verify everything of one thread; changes nothing.
+
+        Damage is a line in ``problems``, not an error.
+        """
+        header = await self._hot.header(thread_id)
+        try:
+            archive = (await self._archive.manifest(thread_id)).manifest
+            records = await self._archive.read(archive, 0, archive.head.position, progress)
+            await self._archive.slice(archive)
+        except StoreUnavailableError:
+            raise
+        except SegmentGoneError as gone:
+            return Audit(thread_id, (str(missing(thread_id, gone)),))
+        except HelixError as error:
+            return Audit(thread_id, (f"{type(error).__name__}: {error}",))
+        unarchived = header.head.position - archive.head.position if header and not header.deleted else 0
+        return Audit(thread_id, tuple(check_log(records, archive.committed)), max(unarchived, 0))
+
+
+def check_log(records: list[Record], committed: int) -> list[str]:
+    """What is wrong with a thread's messages: doubled ids, calls without results, stray results."""
+    problems = []
+    ids = [record.id for record in records]
+    if len(set(ids)) != len(ids):
+        problems.append(f"{len(ids) - len(set(ids))} messages are there twice")
+    if committed and records[committed - 1].kind == Kind.CALLS:
+        problems.append(f"the finished turns end at {committed} with a tool call without results")
+    for at, record in enumerate(records):
+        if record.kind == Kind.RESULT and (at == 0 or records[at - 1].kind not in {Kind.CALLS, Kind.RESULT}):
+            problems.append(f"message {at} is a tool result without a call before it")
+    return problems
+
+
+def _awaited(key: str, manifest: Manifest) -> bool:
+    """Whether a payload may still be read: its step has not been committed."""
+    position = payload_position(key)
+    return position is not None and position >= manifest.committed and not manifest.deleted
+
+

@@ -1,0 +1,330 @@
+"""The thread store: what activities, the session workflow and programs outside Temporal use.
+
+DESIGN section 5 in one interface.  Two implementations: a hot tier alone
+(`helix_temporal.stores.alone`), and a hot tier over an archive (`helix_temporal.coldtier`).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from helix_temporal.models.records import Head, Record
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
+
+Progress = Callable[..., None]
+"""Told of each segment moved, so that long work can beat: (what, number, bytes)."""
+
+Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
+"""Changes the messages of a fork before they become the new thread."""
+
+
+def no_progress(*_: object) -> None:
+    """For callers that report to nobody."""
+
+
+class Create(StrEnum):
+    """Whether an open may, must or must not make the thread."""
+
+    AUTO = "auto"
+    NEW = "new"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """An open by a workflow that already had the thread open.
+
+    Attributes:
+        known: The head that the workflow knows: what lies beyond it is cut.
+        turn_start: Where to cut if ``known`` is no longer there.
+    """
+
+    known: Head
+    turn_start: Head
+
+
+@dataclass(frozen=True, slots=True)
+class OpenThread:
+    """Take the epoch of a thread.
+
+    Attributes:
+        epoch: Microseconds; the same for all attempts of one open, higher for each later one.
+        owner: Who opens: the workflow's first execution run id.
+        reopen: Given when this execution had it open before; otherwise the cut is at ``committed``.
+        rewind_to: Cut at this earlier committed head instead.
+        records: Messages that follow the cut at once, committed: with a rewind to the beginning this
+            replaces the whole thread.
+        slice: State to store with a thread that is created.
+        adapter: Format of the bodies; must agree with what the thread remembers.
+    """
+
+    thread_id: str
+    epoch: int
+    owner: str
+    create: Create = Create.AUTO
+    reopen: Reopen | None = None
+    rewind_to: Head | None = None
+    records: tuple[Record, ...] = ()
+    slice: bytes = b""
+    adapter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedThread:
+    """An open thread: the header as it is now, and what the open did.
+
+    Attributes:
+        created: The thread did not exist before this open (of any of its attempts).
+        cut: Messages that were cut because their turn had not ended.
+    """
+
+    header: HotHeader
+    created: bool
+    cut: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """Which messages to read.
+
+    Attributes:
+        start: Lowest position wanted.
+        stop: One past the highest wanted; None reads to the end.
+        limit: At most so many messages (1–10,000).
+        max_bytes: At most so many packed bytes, though at least one message.
+        backward: The newest of the range, rather than the oldest.
+        committed_only: Stop where finished turns stop, as readers outside the session do.
+        whole: Never split a tool call from its results; a page may then exceed ``limit``.
+    """
+
+    thread_id: str
+    start: int = 0
+    stop: int | None = None
+    limit: int = 100
+    max_bytes: int = 1024 * 1024
+    backward: bool = False
+    committed_only: bool = True
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Consecutive messages, oldest first, and where to go on.
+
+    Attributes:
+        first: Position of the first one.
+        before: ``stop`` for the page before this one; None at the beginning of the thread.
+        after: ``start`` for the page after this one; None at the end of what may be read.
+    """
+
+    first: int
+    records: tuple[Record, ...]
+    before: int | None
+    after: int | None
+    head: Head
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFacts:
+    """Where a thread stands, without its messages."""
+
+    thread_id: str
+    head: Head
+    committed: int
+    epoch: int
+    owner: str
+    closed: bool
+    hot: bool
+    archived: int
+    slice: bytes
+    slice_version: int
+    adapter: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkThread:
+    """Copy a thread's finished turns into a new one.
+
+    Attributes:
+        at: Copy up to this committed position; None takes all finished turns.
+        epoch: The new thread's first epoch; a repeat with the same epoch and owner finds its first
+            result.
+        slice: State of the new thread; None copies the source's.
+    """
+
+    source_id: str
+    target_id: str
+    epoch: int
+    owner: str
+    at: int | None = None
+    slice: bytes | None = None
+
+
+class FlushStatus(StrEnum):
+    """How a flush ended."""
+
+    ARCHIVED = "archived"
+    NO_COLD_TIER = "no_cold_tier"
+    UNAVAILABLE = "unavailable"
+    """The archive did not take it; the hot tier keeps it, unexpiring."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushThread:
+    """Archive a thread up to where it stands.
+
+    Attributes:
+        mine: The last step that must be in the archive for success; None: whatever is hot.
+        commits: ``mine`` ends a turn, and the archive must say so.
+        closes: Shut this epoch: late attempts of it find the thread closed.
+    """
+
+    thread_id: str
+    epoch: int
+    mine: Head | None = None
+    commits: bool = False
+    closes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlushReceipt:
+    """What a flush did.
+
+    Attributes:
+        head: Where the archive stands.
+        puts: Objects written.
+        uploaded: Bytes written.
+        gets: Objects read.
+        pending_bytes: Packed bytes that are hot and not archived.
+        reason: Why not archived, without secrets.
+    """
+
+    status: FlushStatus
+    head: Head | None = None
+    committed: int = 0
+    version: int = 0
+    segments: int = 0
+    puts: int = 0
+    gets: int = 0
+    uploaded: int = 0
+    pending_bytes: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What compaction or garbage collection did to one thread."""
+
+    thread_id: str
+    objects_deleted: int = 0
+    bytes_deleted: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    uploaded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is wrong with one thread; nothing if ``problems`` is empty."""
+
+    thread_id: str
+    problems: tuple[str, ...] = field(default=())
+    unarchived: int = 0
+
+
+class ThreadStore(Protocol):
+    """Ordered messages of many threads; one writer each.
+
+    Every method may be repeated with the same arguments: the second call changes nothing and gives
+    the first answer.
+
+    Raises (every method):
+        StoreUnavailableError: A store did not answer; repeat the call.
+        ThreadNotFoundError: There is no such thread, or it was deleted (except ``open``, ``delete``).
+        ArchiveError: A permanent fault of the archive; nothing was written.
+    """
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """Take the epoch, archive what was committed, cut the rest, and make the thread hot.
+
+        Raises:
+            FencedError: A higher epoch, or an equal one of another owner, has it; or, on a re-open,
+                another owner took over.
+            ThreadExistsError: `Create.NEW` and it is there, by another open than this one.
+            HeadMovedError: ``rewind_to`` is no head of this thread.
+            InvalidRequestError: ``rewind_to`` lies beyond what is committed, or another adapter.
+        """
+
+    async def append(self, step: StepAppend) -> Appended:
+        """Add one step at its head; the first answer wins.  See `HotTier.append` for the errors."""
+
+    async def step_view(
+        self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """What a step must know before it calls the model; makes a cold thread hot.
+
+        Raises:
+            FencedError: A newer epoch has it, or this one is closed.
+            HeadMovedError: The record belongs to an older epoch.
+        """
+
+    async def read(self, request: ReadPage) -> Page:
+        """One page of messages, from wherever they are; never makes a thread hot.
+
+        Raises:
+            InvalidRequestError: The range or a limit is out of bounds.
+        """
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """Where the thread stands."""
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ThreadFacts:
+        """Copy the finished turns of one thread into a new one.
+
+        Raises:
+            ThreadExistsError: The target is there, by another call than this one.
+            InvalidRequestError: ``at`` lies beyond what is committed or inside a turn's tool calls.
+        """
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
+        """Replace the slice; returns its new version.
+
+        Raises:
+            StaleStateError: The version is another.
+        """
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """Remove the thread; its id stays known as deleted, so that no late attempt revives it.
+
+        Raises:
+            FencedError: A higher epoch has it.
+        """
+
+    async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
+        """Make the thread hot if it is cold; None where there is no cold tier to take it from."""
+
+    async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        """Archive the thread up to where it stands.
+
+        Raises:
+            FencedError: A newer epoch has it.
+            HeadMovedError: The hot record does not continue the archive, or does not hold ``mine``.
+        """
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """Archive the step that was just appended; an archive that is down is a receipt, not an error.
+
+        Raises:
+            FencedError, HeadMovedError: As flush.
+        """
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """Drop the hot record, or keep it warm for a while, if all of it is archived.
+
+        Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
+        """
