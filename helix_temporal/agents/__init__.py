@@ -8,7 +8,16 @@ from helix_temporal.agents._agent import (
     InstructionsContext,
 )
 from helix_temporal.agents._context import ContextPolicy, choose_context, repair
+from helix_temporal.agents._conversation import (
+    Conversation,
+    ExpectedMessage,
+    Step,
+    Turn,
+    parse_conversation,
+    read_conversation,
+)
 from helix_temporal.agents._model import Model, StreamingModel, complete
+from helix_temporal.agents._replay import replay_agent
 from helix_temporal.agents._scripted import ScriptedModel
 from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome, tool
 from helix_temporal.models.agents import (
@@ -40,6 +49,8 @@ __all__ = [
     "AgentRegistry",
     "BeforeUserMessage",
     "ContextPolicy",
+    "Conversation",
+    "ExpectedMessage",
     "HookEvent",
     "HookFacts",
     "Hooks",
@@ -54,6 +65,7 @@ __all__ = [
     "ScriptedModel",
     "SessionEnded",
     "SessionStarted",
+    "Step",
     "StreamingModel",
     "TextDelta",
     "Tool",
@@ -61,10 +73,14 @@ __all__ = [
     "ToolFacts",
     "ToolOutcome",
     "ToolSpec",
+    "Turn",
     "TurnCompleted",
     "UserMessageDecision",
     "choose_context",
     "complete",
+    "parse_conversation",
+    "read_conversation",
     "repair",
+    "replay_agent",
     "tool",
 ]

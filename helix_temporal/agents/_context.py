@@ -78,7 +78,7 @@ def _first_that_fits(records: Sequence[Record], policy: ContextPolicy) -> int:
     at, left = len(records), policy.max_bytes
     lowest = max(0, at - policy.max_messages)
     while at > lowest:
-        left -= size_of((records[at - 1],)) + 4
+        left -= size_of((records[at - 1],))
         if left < 0:
             break
         at -= 1
@@ -108,12 +108,16 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], int]:
 
 
 def _next_calls(messages: Sequence[Message], start: int) -> int:
-    return next((at for at in range(start, len(messages)) if messages[at].tool_calls), len(messages))
+    return next((at for at in range(start, len(messages)) if _calls(messages[at])), len(messages))
+
+
+def _calls(message: Message) -> tuple[ToolCall, ...]:
+    return message.tool_calls if message.role == "assistant" else ()
 
 
 def _mend_block(block: Sequence[Message]) -> tuple[list[Message], int]:
     """One answer with calls and all that follows it before the next such answer."""
-    calls = block[0].tool_calls
+    calls = _calls(block[0])
     results = [at for at in range(len(block)) if block[at].role == "tool"]
     taken: list[int] = []
     chosen: list[Message] = []
@@ -125,7 +129,7 @@ def _mend_block(block: Sequence[Message]) -> tuple[list[Message], int]:
             taken.append(found)
             chosen.append(block[found])
     others = [message for message in block[1:] if message.role != "tool"]
-    # A user's row with calls can't be; a block without calls begins with any message, even a result.
+    # The part before the first answer with calls begins with any message, even a stray result.
     first = [block[0]] if block[0].role != "tool" else []
     repairs = len(calls) - len(taken) + len(results) - len(taken) + _moved(taken, block)
     return [*first, *chosen, *others], repairs
