@@ -88,7 +88,9 @@ class Archive:
         """Makes each manifest's bytes, and so its etag, unique."""
         return secrets.token_hex(8)
 
-    async def commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress = no_progress) -> None:
+    async def commit(
+        self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress = no_progress
+    ) -> None:
         """Write a plan's objects, then swap the manifest in.
 
         Raises:
@@ -219,7 +221,9 @@ class Archive:
         packed = await self._object(self.layout.state(manifest.thread_id, manifest.slice_object))
         data = inflate(packed, int(size), "state slice")
         if hashlib.sha256(data).hexdigest() != digest:
-            raise ArchiveCorruptError(f"thread {manifest.thread_id!r}: the state slice's checksum does not match")
+            raise ArchiveCorruptError(
+                f"thread {manifest.thread_id!r}: the state slice's checksum does not match"
+            )
         return data
 
 

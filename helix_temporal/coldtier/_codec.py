@@ -198,7 +198,9 @@ def _segments(rows: Any, start: int, what: str) -> tuple[SegmentRef, ...]:
     refs = tuple(SegmentRef(**row) for row in rows)
     for ref in refs:
         if ref.first != start or ref.last < ref.first or ref.raw_size > MAX_SEGMENT_RAW + 1024:
-            raise ArchiveCorruptError(f"{what}: segments overlap, leave a gap or are too large at {ref.first}")
+            raise ArchiveCorruptError(
+                f"{what}: segments overlap, leave a gap or are too large at {ref.first}"
+            )
         if len(ref.sha256) != 64 or not ref.sha256.isalnum():
             raise ArchiveCorruptError(f"{what}: a segment has no proper name")
         start = ref.stop

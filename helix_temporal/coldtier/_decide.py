@@ -7,13 +7,18 @@ from helix_temporal.errors import (
     ColdRegressedError,
     FencedError,
     HeadMovedError,
-    InvalidRequestError,
-    ThreadExistsError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import Head, Record
+from helix_temporal.stores._opens import (
+    check_adapter,
+    check_existence,
+    check_hot_epoch,
+    check_same_owner,
+    taken,
+)
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotHeader, HotSnapshot
-from helix_temporal.stores.protocols.threads import Create, FlushThread, OpenThread
+from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 
 
 def check_regressed(hot: HotSnapshot | None, archive: Manifest) -> None:
@@ -79,7 +84,11 @@ def decide_flush(
     """
     _check_archive_epoch(request, hot, archive)
     closed = archive.closed or not request.closes
-    if archive_holds_mine and closed and (not request.commits or archive.committed >= _position(request.mine)):
+    if (
+        archive_holds_mine
+        and closed
+        and (not request.commits or archive.committed >= _position(request.mine))
+    ):
         return FlushDecision(done=True)
     if hot is None:
         return _without_hot(request, archive, archive_holds_mine)
@@ -126,28 +135,6 @@ def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bo
     return FlushDecision(done=archive.closed or not request.closes)
 
 
-def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> None:
-    """Refuse a caller whose epoch is not the record's.
-
-    Raises:
-        FencedError: The record's epoch is higher, or this one is closed.
-        HeadMovedError: It is lower: the record is from before the caller's open.
-    """
-    if header.epoch > epoch:
-        raise FencedError(
-            f"thread {header.thread_id!r}: epoch {header.epoch} has it, {epoch} is out",
-            held=epoch,
-            current=header.epoch,
-        )
-    if header.epoch < epoch:
-        raise HeadMovedError(
-            f"thread {header.thread_id!r}: the record has epoch {header.epoch}, opened was {epoch}; "
-            "open it again"
-        )
-    if header.closed and not closing:
-        raise FencedError(f"thread {header.thread_id!r}: epoch {epoch} is closed")
-
-
 def _check_mine(request: FlushThread, hot: HotSnapshot) -> None:
     mine, header = request.mine, hot.header
     if mine is None:
@@ -169,12 +156,12 @@ def check_open(request: OpenThread, hot: HotHeader | None, archive: Manifest) ->
     """
     highest = max(archive.epoch, hot.epoch if hot else 0)
     if highest > request.epoch:
-        raise _taken(request, highest)
+        raise taken(request, highest)
     if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
-        raise _taken(request, hot.epoch)
+        raise taken(request, hot.epoch)
     if archive.epoch == request.epoch:
         if archive.owner != request.owner:
-            raise _taken(request, archive.epoch)
+            raise taken(request, archive.epoch)
         return not archive.deleted
     check_existence(request, exists=not archive.is_absent or (hot is not None and not hot.deleted))
     if not archive.is_absent:
@@ -183,47 +170,3 @@ def check_open(request: OpenThread, hot: HotHeader | None, archive: Manifest) ->
     elif hot is not None and not hot.deleted:
         check_same_owner(request, hot.owner)
     return False
-
-
-def check_existence(request: OpenThread, *, exists: bool) -> None:
-    """Refuse to create over a thread, or to continue none.
-
-    Raises:
-        ThreadExistsError, ThreadNotFoundError.
-    """
-    if exists and request.create is Create.NEW:
-        raise ThreadExistsError(f"thread {request.thread_id!r} exists; continue it or choose another id")
-    if not exists and (request.create is Create.NEVER or request.reopen is not None):
-        raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
-
-
-def check_same_owner(request: OpenThread, owner: str) -> None:
-    """A re-open may cut only what its own execution chain wrote.
-
-    Raises:
-        FencedError: Another execution took over.
-    """
-    if request.reopen is not None and owner != request.owner:
-        raise FencedError(
-            f"thread {request.thread_id!r}: another execution took it over; this one must end", owner=owner
-        )
-
-
-def check_adapter(request: OpenThread, adapter: str) -> None:
-    """Refuse a thread whose bodies are in another format than the caller's.
-
-    Raises:
-        InvalidRequestError: Both are stated and differ.
-    """
-    if request.adapter and adapter and request.adapter != adapter:
-        raise InvalidRequestError(
-            f"thread {request.thread_id!r} was written with adapter {adapter!r}, not {request.adapter!r}"
-        )
-
-
-def _taken(request: OpenThread, epoch: int) -> FencedError:
-    return FencedError(
-        f"thread {request.thread_id!r}: epoch {epoch} has it, {request.epoch} comes too late",
-        held=request.epoch,
-        current=epoch,
-    )

@@ -96,7 +96,9 @@ class Flushing:
             return _receipt(plan.manifest, hot, traffic)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
 
-    async def _decide(self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> FlushDecision:
+    async def _decide(
+        self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
+    ) -> FlushDecision:
         mine = request.mine
         holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
@@ -119,13 +121,14 @@ class Flushing:
         )
 
     async def _from_hot(self, header: HotHeader, archive: Manifest, traffic: Traffic) -> dict[str, Any]:
-        changes: dict[str, Any] = {"committed": header.committed, "adapter": header.adapter or archive.adapter}
+        changes: dict[str, Any] = {
+            "committed": header.committed,
+            "adapter": header.adapter or archive.adapter,
+        }
         if archive.is_absent:
             changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.epoch, "deleted": False}
         if header.slice_version != archive.slice_version or archive.is_absent:
-            data, name = await self._archive.store_slice(
-                header.thread_id, archive.gen, header.slice, traffic
-            )
+            data, name = await self._archive.store_slice(header.thread_id, archive.gen, header.slice, traffic)
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
         return changes
 
@@ -183,7 +186,9 @@ class Flushing:
 
 
 def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
-    pending = size_of(hot.records[manifest.head.position - hot.first :]) if hot and _ahead(hot, manifest) else 0
+    pending = (
+        size_of(hot.records[manifest.head.position - hot.first :]) if hot and _ahead(hot, manifest) else 0
+    )
     return FlushReceipt(
         FlushStatus.ARCHIVED,
         head=manifest.head,

@@ -15,7 +15,7 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind
+from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import (
     FlushThread,
@@ -86,7 +86,8 @@ class Forking:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         cut = await self._cut(request, source)
-        log, new = await self._archive.cut(source, cut.position), ()
+        log = await self._archive.cut(source, cut.position)
+        new: tuple[Record, ...] = ()
         if transform is not None:
             before = await self._archive.read(source, 0, cut.position, progress)
             log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY

@@ -117,7 +117,9 @@ class Opening:
         return await self._archive.id_before(base.archive, position)
 
     async def _holds(self, base: Base, head: Head) -> bool:
-        return head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
+        return (
+            head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
+        )
 
     async def _cut(self, request: OpenThread, base: Base) -> Head:
         if request.rewind_to is not None:

@@ -192,7 +192,12 @@ def _allowed(run: Sequence[SegmentRef], head: int) -> bool:
 
 
 def plan_merge(
-    manifest: Manifest, run: tuple[int, int], records: Sequence[Record], *, nonce: str, key: bytes | None = None
+    manifest: Manifest,
+    run: tuple[int, int],
+    records: Sequence[Record],
+    *,
+    nonce: str,
+    key: bytes | None = None,
 ) -> Plan:
     """One segment in place of a run of them; same messages, same range."""
     start, stop = run

@@ -118,7 +118,9 @@ class Reading:
         archive = (await self._archive.manifest(thread_id)).manifest
         if archive.head.position < stop.position:
             return ()
-        return (await self._cold_run(archive, PageRange(0, stop.position, limit, max_bytes, backward=True)))[1]
+        return (await self._cold_run(archive, PageRange(0, stop.position, limit, max_bytes, backward=True)))[
+            1
+        ]
 
 
 def _parts(refs: Sequence, start: int, stop: int, archive: Manifest) -> list[tuple[int, int]]:  # type: ignore[type-arg]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier._archive import Archive
-from helix_temporal.coldtier._decide import check_hot_epoch
 from helix_temporal.coldtier._flushing import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier._forking import Forking
 from helix_temporal.coldtier._layout import Layout
@@ -18,6 +17,7 @@ from helix_temporal.coldtier._reading import Reading
 from helix_temporal.coldtier._upkeep import Upkeep
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.records import Head, size_of
+from helix_temporal.stores._opens import check_hot_epoch
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -203,5 +203,3 @@ def _unsteady(thread_id: str) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; is it short of memory?"
     )
-
-

@@ -48,7 +48,9 @@ class Upkeep:
                 await back_off(misses)
                 stored = await self._archive.manifest(thread_id)
         after = len(stored.manifest.segments)
-        return Maintenance(thread_id, segments_before=max(before, 0), segments_after=after, uploaded=traffic.uploaded)
+        return Maintenance(
+            thread_id, segments_before=max(before, 0), segments_after=after, uploaded=traffic.uploaded
+        )
 
     async def _next(self, manifest: Manifest, max_bytes: int, progress: Progress) -> Plan | None:
         nonce, key = self._archive.nonce(), self._archive.key
@@ -75,7 +77,9 @@ class Upkeep:
             if stored.etag is None:
                 return Maintenance(thread_id)
             named = await self._named(stored.manifest)
-            garbage = [info for info in listed if info.key not in named and not _awaited(info.key, stored.manifest)]
+            garbage = [
+                info for info in listed if info.key not in named and not _awaited(info.key, stored.manifest)
+            ]
             if not garbage:
                 return Maintenance(thread_id)
             bumped = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
@@ -176,5 +180,3 @@ def _awaited(key: str, manifest: Manifest) -> bool:
     """Whether a payload may still be read: its step has not been committed."""
     position = payload_position(key)
     return position is not None and position >= manifest.committed and not manifest.deleted
-
-

@@ -48,7 +48,10 @@ def _check(value: object, where: str, depth: int, above: set[int]) -> None:
 
 
 def _check_container(
-    value: Mapping[object, object] | list[object] | tuple[object, ...], where: str, depth: int, above: set[int]
+    value: Mapping[object, object] | list[object] | tuple[object, ...],
+    where: str,
+    depth: int,
+    above: set[int],
 ) -> None:
     if id(value) in above:
         raise InvalidMessageError(f"cycle at {where}")

@@ -82,7 +82,9 @@ async def finish_page(request: ReadPage, bounds: Bounds, fetch: Fetch, head: Hea
     )
 
 
-async def _extend_back(first: int, records: tuple[Record, ...], fetch: Fetch) -> tuple[int, tuple[Record, ...]]:
+async def _extend_back(
+    first: int, records: tuple[Record, ...], fetch: Fetch
+) -> tuple[int, tuple[Record, ...]]:
     while first > 0 and records[0].kind == Kind.RESULT:
         start = max(0, first - _EXTRA)
         _, more = await fetch(start, first, _EXTRA, MAX_PAGE_BYTES, True)

@@ -251,9 +251,7 @@ class HotTier(Protocol):
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """Refuse further writes of exactly this epoch; nothing if another one rules."""
 
-    async def save_slice(
-        self, thread_id: str, epoch: int, data: bytes, expected_version: int
-    ) -> int | None:
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """Replace the slice and return its new version, one higher.
 
         The same bytes against the same expected version again return the first answer.

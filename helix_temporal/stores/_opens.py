@@ -1,0 +1,78 @@
+"""Pure: who may open or write a thread; the same in every store."""
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.threads import Create, OpenThread
+
+
+def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> None:
+    """Refuse a caller whose epoch is not the record's.
+
+    Raises:
+        FencedError: The record's epoch is higher, or this one is closed.
+        HeadMovedError: It is lower: the record is from before the caller's open.
+    """
+    if header.epoch > epoch:
+        raise FencedError(
+            f"thread {header.thread_id!r}: epoch {header.epoch} has it, {epoch} is out",
+            held=epoch,
+            current=header.epoch,
+        )
+    if header.epoch < epoch:
+        raise HeadMovedError(
+            f"thread {header.thread_id!r}: the record has epoch {header.epoch}, opened was {epoch}; "
+            "open it again"
+        )
+    if header.closed and not closing:
+        raise FencedError(f"thread {header.thread_id!r}: epoch {epoch} is closed")
+
+
+def check_existence(request: OpenThread, *, exists: bool) -> None:
+    """Refuse to create over a thread, or to continue none.
+
+    Raises:
+        ThreadExistsError, ThreadNotFoundError.
+    """
+    if exists and request.create is Create.NEW:
+        raise ThreadExistsError(f"thread {request.thread_id!r} exists; continue it or choose another id")
+    if not exists and (request.create is Create.NEVER or request.reopen is not None):
+        raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
+
+
+def check_same_owner(request: OpenThread, owner: str) -> None:
+    """A re-open may cut only what its own execution chain wrote.
+
+    Raises:
+        FencedError: Another execution took over.
+    """
+    if request.reopen is not None and owner != request.owner:
+        raise FencedError(
+            f"thread {request.thread_id!r}: another execution took it over; this one must end", owner=owner
+        )
+
+
+def check_adapter(request: OpenThread, adapter: str) -> None:
+    """Refuse a thread whose bodies are in another format than the caller's.
+
+    Raises:
+        InvalidRequestError: Both are stated and differ.
+    """
+    if request.adapter and adapter and request.adapter != adapter:
+        raise InvalidRequestError(
+            f"thread {request.thread_id!r} was written with adapter {adapter!r}, not {request.adapter!r}"
+        )
+
+
+def taken(request: OpenThread, epoch: int) -> FencedError:
+    """The error for an open that a higher epoch, or an equal one of another owner, came before."""
+    return FencedError(
+        f"thread {request.thread_id!r}: epoch {epoch} has it, {request.epoch} comes too late",
+        held=request.epoch,
+        current=epoch,
+    )

@@ -1,0 +1,305 @@
+"""Threads in a hot store alone: the record is its own manifest, and open is one swap of it.
+
+Nothing is archived, flush and hydrate say so, and what an acknowledgement is worth is what the store
+beneath promises (``docs/guarantees.md``).
+"""
+
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.stores._opens import (
+    check_adapter,
+    check_existence,
+    check_hot_epoch,
+    check_same_owner,
+    taken,
+)
+from helix_temporal.stores._pages import Bounds, check_page, finish_page
+from helix_temporal.stores.protocols.hot import (
+    NEVER_ARCHIVED,
+    Appended,
+    HotHeader,
+    HotSnapshot,
+    HotTier,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    ForkThread,
+    OpenedThread,
+    OpenThread,
+    Page,
+    Progress,
+    ReadPage,
+    ThreadFacts,
+    Transform,
+    no_progress,
+)
+
+T = TypeVar("T")
+
+TRIES: Final = 60
+NO_COLD_TIER: Final = "no_cold_tier"
+
+
+class HotThreads:
+    """A `ThreadStore` over a hot tier, without an archive."""
+
+    def __init__(self, hot: HotTier) -> None:
+        self.hot = hot
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        for _ in range(TRIES):
+            snapshot = await self.hot.snapshot(request.thread_id, _lowest(request))
+            header = snapshot.header if snapshot else None
+            if header is not None and header.epoch >= request.epoch:
+                if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
+                    raise taken(request, header.epoch)
+                return _opened(header)
+            changed = await self.hot.rebase(self._change(request, snapshot))
+            if changed is not None:
+                return _opened(changed)
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    def _change(self, request: OpenThread, snapshot: HotSnapshot | None) -> Rebase:
+        old = snapshot.header if snapshot else None
+        exists = old is not None and not old.deleted
+        check_existence(request, exists=exists)
+        expected = (old.epoch, old.head) if old else None
+        if snapshot is None or not exists:
+            new = HotHeader(
+                request.thread_id,
+                request.epoch,
+                request.owner,
+                slice=request.slice,
+                slice_version=1 if request.slice else 0,
+                adapter=request.adapter,
+            )
+            return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
+        check_same_owner(request, snapshot.header.owner)
+        check_adapter(request, snapshot.header.adapter)
+        return self._continue(request, snapshot, expected)
+
+    def _continue(
+        self, request: OpenThread, snapshot: HotSnapshot, expected: tuple[int, Head] | None
+    ) -> Rebase:
+        old = snapshot.header
+        cut = _cut(request, snapshot)
+        size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
+        new = replace(
+            old,
+            epoch=request.epoch,
+            owner=request.owner,
+            closed=False,
+            head=cut,
+            committed=min(old.committed, cut.position),
+            size=size,
+            archived=NEVER_ARCHIVED,
+        )
+        return _with_records(Rebase(expected, new, keep=cut.position), request.records, cut, size)
+
+    async def append(self, step: StepAppend) -> Appended:
+        """As `ThreadStore.append`."""
+        return _there(step.thread_id, await self.hot.append(step))
+
+    async def step_view(
+        self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """As `ThreadStore.step_view`."""
+        view = _there(
+            thread_id,
+            await self.hot.step_view(thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids),
+        )
+        check_hot_epoch(view.header, epoch)
+        return view
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`."""
+        check_page(request)
+        header = await self._header(request.thread_id)
+        bounds = Bounds.of(request, header.head.position, header.committed)
+
+        async def fetch(
+            start: int, stop: int, limit: int, max_bytes: int, backward: bool
+        ) -> tuple[int, tuple[Record, ...]]:
+            wanted = PageRange(start, stop, limit, max_bytes, backward)
+            page = _there(request.thread_id, await self.hot.page(request.thread_id, wanted))
+            return page.first, page.records
+
+        return await finish_page(request, bounds, fetch, header.head, header.committed)
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        return _facts(await self._header(thread_id))
+
+    async def _header(self, thread_id: str) -> HotHeader:
+        header = _there(thread_id, await self.hot.header(thread_id))
+        if header.deleted:
+            raise _not_found(thread_id)
+        return header
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ThreadFacts:
+        """As `ThreadStore.fork`; every message passes through this process."""
+        made = await self.hot.header(request.target_id)
+        if made is not None and not made.deleted:
+            if made.epoch == request.epoch and made.owner == request.owner:
+                return _facts(made)
+            raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
+        source = _there(request.source_id, await self.hot.snapshot(request.source_id, 0))
+        if source.header.deleted:
+            raise _not_found(request.source_id)
+        records = source.records[: _fork_cut(request, source)]
+        progress("read", 0, size_of(records))
+        if transform is not None:
+            records = tuple(await transform(records))
+        opened = await self.open(
+            OpenThread(
+                request.target_id,
+                request.epoch,
+                request.owner,
+                records=records,
+                slice=source.header.slice if request.slice is None else request.slice,
+                adapter=source.header.adapter,
+            )
+        )
+        return _facts(opened.header)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
+        """As `ThreadStore.save_slice`."""
+        return _there(thread_id, await self.hot.save_slice(thread_id, epoch, data, expected_version))
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: a header without messages stays and remembers the epoch."""
+        for _ in range(TRIES):
+            old = await self.hot.header(thread_id)
+            if old is None or old.deleted:
+                return
+            if old.epoch > epoch:
+                raise FencedError(
+                    f"thread {thread_id!r}: epoch {old.epoch} has it, {epoch} is out",
+                    held=epoch,
+                    current=old.epoch,
+                )
+            tombstone = HotHeader(thread_id, epoch, old.owner, closed=True, deleted=True)
+            if await self.hot.rebase(Rebase((old.epoch, old.head), tombstone, keep=0)) is not None:
+                return
+        raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
+
+    async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
+        """There is nothing to take it from."""
+        return None
+
+    async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        """There is nowhere to archive to; ``closes`` still takes effect."""
+        if request.closes:
+            await self.hot.close_epoch(request.thread_id, request.epoch)
+        return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """There is nowhere to archive to."""
+        return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """The record is all there is: it stays."""
+        return NO_COLD_TIER
+
+
+def _lowest(request: OpenThread) -> int:
+    """The lowest position whose message an open may have to look at."""
+    if request.rewind_to is not None:
+        return max(0, request.rewind_to.position - 1)
+    return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
+
+
+def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
+    header = snapshot.header
+    if request.rewind_to is not None:
+        if request.rewind_to.position > header.committed:
+            raise InvalidRequestError(
+                f"thread {request.thread_id!r}: rewind to {request.rewind_to.position}, but only "
+                f"{header.committed} are committed"
+            )
+        if not _holds(snapshot, request.rewind_to):
+            raise HeadMovedError(
+                f"thread {request.thread_id!r}: position {request.rewind_to.position} has another message"
+            )
+        return request.rewind_to
+    if request.reopen is not None:
+        for head in (request.reopen.known, request.reopen.turn_start):
+            if _holds(snapshot, head):
+                return head
+    return _head_at(snapshot, header.committed)
+
+
+def _holds(snapshot: HotSnapshot, head: Head) -> bool:
+    return head.position <= snapshot.header.head.position and _head_at(snapshot, head.position) == head
+
+
+def _head_at(snapshot: HotSnapshot, position: int) -> Head:
+    at = position - 1 - snapshot.first
+    if 0 <= at < len(snapshot.records):
+        return Head(position=position, last_id=snapshot.records[at].id)
+    if position == snapshot.header.head.position:
+        return snapshot.header.head
+    return Head(position=position, last_id=snapshot.header.base.last_id if position else "")
+
+
+def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size: int) -> Rebase:
+    if not records:
+        return change
+    end = head_after(after, records)
+    header = replace(change.header, head=end, committed=end.position, size=size + size_of(records))
+    return replace(change, header=header, records=records)
+
+
+def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
+    committed = source.header.committed
+    cut = committed if request.at is None else request.at
+    if not 0 <= cut <= committed:
+        raise InvalidRequestError(
+            f"thread {request.source_id!r}: fork at {cut}, but {committed} are committed"
+        )
+    inside = cut and source.records[cut - 1].kind == Kind.CALLS
+    if inside or (cut < committed and source.records[cut].kind == Kind.RESULT):
+        raise InvalidRequestError(
+            f"thread {request.source_id!r}: position {cut} is between a tool call and its result"
+        )
+    return cut
+
+
+def _there(thread_id: str, found: T | None) -> T:
+    if found is None:
+        raise _not_found(thread_id)
+    return found
+
+
+def _not_found(thread_id: str) -> ThreadNotFoundError:
+    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+
+
+def _opened(header: HotHeader) -> OpenedThread:
+    return OpenedThread(header, created=header.head == EMPTY, cut=0)
+
+
+def _facts(header: HotHeader) -> ThreadFacts:
+    return ThreadFacts(
+        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+        True, NEVER_ARCHIVED, header.slice, header.slice_version, header.adapter, header.size,
+    )  # fmt: skip
