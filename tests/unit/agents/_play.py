@@ -12,9 +12,8 @@ from helix_temporal.agents import (
     complete,
     repair,
 )
-from helix_temporal.models.messages import Message, ToolCall
+from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
 from helix_temporal.models.records import Record
-from helix_temporal.models.messages import from_record, to_record
 
 EXAMPLE = "examples/quickstart/conversation.json"
 
@@ -37,7 +36,9 @@ async def ask(fresh_agent: Callable[[], Agent], thread: list[Record], text: str)
         thread.append(to_record(answer))
         outcomes = await asyncio.gather(*(_result(fresh_agent(), call) for call in answer.tool_calls))
         inputs = [
-            Message(id=f"m{len(thread) + at}", role="tool", content=text, tool_call_id=call.id, name=call.name)
+            Message(
+                id=f"m{len(thread) + at}", role="tool", content=text, tool_call_id=call.id, name=call.name
+            )
             for at, (call, text) in enumerate(zip(answer.tool_calls, outcomes, strict=True))
         ]
 
@@ -70,4 +71,6 @@ def seen(thread: list[Record]) -> tuple[ExpectedMessage, ...]:
 
 def _seen(message: Message) -> ExpectedMessage:
     answers = (message.tool_call_id,) if message.tool_call_id is not None else ()
-    return ExpectedMessage(message.role, message.text, answers or tuple(call.id for call in message.tool_calls))
+    return ExpectedMessage(
+        message.role, message.text, answers or tuple(call.id for call in message.tool_calls)
+    )

@@ -12,11 +12,11 @@ from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import Kind, Record, size_of
 
 
-def records(kinds: str, size: int = 0) -> list[Record]:
+def _records(kinds: str, size: int = 0) -> list[Record]:
     return [Record(kind, f"m{at}", b"x" * size) for at, kind in enumerate(kinds)]
 
 
-def kinds(chosen: Sequence[Record]) -> str:
+def _kinds(chosen: Sequence[Record]) -> str:
     return "".join(record.kind for record in chosen)
 
 
@@ -31,13 +31,13 @@ THREAD = st.lists(TURN, min_size=1, max_size=5).map("".join)
 POLICY = st.builds(ContextPolicy, max_messages=st.integers(1, 20), max_bytes=st.integers(1, 400))
 
 
-def place(chosen: Sequence[Record], thread: list[Record]) -> int:
+def _place(chosen: Sequence[Record], thread: list[Record]) -> int:
     start = len(thread) - len(chosen)
     assert list(chosen) == thread[start:]
     return start
 
 
-def fits(chosen: Sequence[Record], policy: ContextPolicy) -> bool:
+def _fits(chosen: Sequence[Record], policy: ContextPolicy) -> bool:
     return len(chosen) <= policy.max_messages and size_of(chosen) <= policy.max_bytes
 
 
@@ -46,9 +46,9 @@ def test_the_context_is_the_end_of_the_thread_and_never_begins_with_a_result(
     shape: str, size: int, policy: ContextPolicy, complete: bool
 ) -> None:
     """Providers refuse a result whose call they can't see."""
-    thread = records(shape, size)
+    thread = _records(shape, size)
     chosen = choose_context(thread, policy, complete_before=complete)
-    assert thread[place(chosen, thread)].kind in {Kind.USER, Kind.CALLS}
+    assert thread[_place(chosen, thread)].kind in {Kind.USER, Kind.CALLS}
 
 
 @given(THREAD, st.integers(0, 60), POLICY)
@@ -56,27 +56,27 @@ def test_the_context_keeps_the_bounds_unless_the_last_step_alone_exceeds_them(
     shape: str, size: int, policy: ContextPolicy
 ) -> None:
     """The bounds are the user's; only the model call itself is worth more."""
-    thread = records(shape, size)
+    thread = _records(shape, size)
     chosen = choose_context(thread, policy, complete_before=True)
     last_step = max(at for at, record in enumerate(thread) if record.kind in {Kind.USER, Kind.CALLS})
-    assert fits(chosen, policy) or place(chosen, thread) == last_step
+    assert _fits(chosen, policy) or _place(chosen, thread) == last_step
 
 
 @given(THREAD, st.integers(0, 60), POLICY)
 def test_whole_turns_are_taken_as_many_as_fit(shape: str, size: int, policy: ContextPolicy) -> None:
     """A turn is cut only where the last one alone is too large."""
-    thread = records(shape, size)
+    thread = _records(shape, size)
     starts = [at for at in range(len(shape)) if shape[at] == "u" and (at == 0 or shape[at - 1] != "u")]
-    fitting = [at for at in starts if fits(thread[at:], policy)]
+    fitting = [at for at in starts if _fits(thread[at:], policy)]
     chosen = choose_context(thread, policy, complete_before=True)
-    assert place(chosen, thread) == fitting[0] if fitting else place(chosen, thread) >= starts[-1]
+    assert _place(chosen, thread) == fitting[0] if fitting else _place(chosen, thread) >= starts[-1]
 
 
 @given(THREAD, st.integers(0, 60), st.data())
 def test_a_window_gives_what_the_whole_thread_would_give(shape: str, size: int, data: st.DataObject) -> None:
     """Stores read only the newest part; the model must not notice where that part began."""
     policy = ContextPolicy(max_messages=data.draw(st.integers(1, 8)))
-    thread = records(shape, size)
+    thread = _records(shape, size)
     window = thread[-data.draw(st.integers(10, 30)) :]
     whole = choose_context(thread, policy, complete_before=True)
     assert choose_context(window, policy, complete_before=len(window) == len(thread)) == whole
@@ -102,7 +102,7 @@ def test_a_window_gives_what_the_whole_thread_would_give(shape: str, size: int, 
 def test_where_the_context_begins(shape: str, limit: int, complete: bool, expected: str) -> None:
     """The rules in small."""
     policy = ContextPolicy(max_messages=limit)
-    assert kinds(choose_context(records(shape), policy, complete_before=complete)) == expected
+    assert _kinds(choose_context(_records(shape), policy, complete_before=complete)) == expected
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, None])
@@ -118,7 +118,7 @@ CALL_IDS = st.sampled_from(["call_0", "call_1", "call_2"])
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> list[Message]:
+def _messages(draw: st.DrawFn) -> list[Message]:
     roles = draw(st.lists(st.sampled_from(["user", "assistant", "calls", "tool", "system"]), max_size=12))
     return [_drawn(draw, role, at) for at, role in enumerate(roles)]
 
@@ -133,7 +133,7 @@ def _drawn(draw: st.DrawFn, role: str, at: int) -> Message:
     return Message.model_validate({"id": f"m{at}", "role": role, "content": f"t{at}"})
 
 
-def well_formed(thread: Sequence[Message]) -> bool:
+def _well_formed(thread: Sequence[Message]) -> bool:
     expected: list[str] = []
     for message in thread:
         if expected:
@@ -146,34 +146,34 @@ def well_formed(thread: Sequence[Message]) -> bool:
     return not expected
 
 
-@given(messages())
+@given(_messages())
 def test_after_repair_every_call_has_its_one_result_directly_after_it(thread: list[Message]) -> None:
     """Providers refuse anything else, and a thread that they refuse is dead."""
-    assert well_formed(repair(thread)[0])
+    assert _well_formed(repair(thread)[0])
 
 
-@given(messages())
+@given(_messages())
 def test_repair_counts_nothing_exactly_when_it_changes_nothing(thread: list[Message]) -> None:
     """The count is shown to users; a false alarm is as bad as a silent change."""
     mended, count = repair(thread)
     assert (count == 0) == (list(mended) == thread)
 
 
-@given(messages())
+@given(_messages())
 def test_repair_of_a_repaired_thread_is_the_same(thread: list[Message]) -> None:
     """Every process that reads the thread gives the model the same messages."""
     mended, _ = repair(thread)
     assert repair(mended) == (mended, 0)
 
 
-@given(messages())
+@given(_messages())
 def test_repair_keeps_all_that_is_no_result(thread: list[Message]) -> None:
     """What users and models said is never dropped or reordered."""
     kept = [message for message in repair(thread)[0] if message.role != "tool"]
     assert kept == [message for message in thread if message.role != "tool"]
 
 
-@given(messages())
+@given(_messages())
 def test_repair_invents_error_results_only(thread: list[Message]) -> None:
     """A model must be able to tell a lost result from a real one."""
     invented = [message for message in repair(thread)[0] if message not in thread]

@@ -16,11 +16,11 @@ ASKS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "seen"}
 
 
-def parse(*rows: object) -> Conversation:
+def _parse(*rows: object) -> Conversation:
     return parse_conversation(json.dumps(rows))
 
 
-def call(**changes: object) -> dict[str, object]:
+def _call(**changes: object) -> dict[str, object]:
     return {"role": "assistant", "tool_calls": [CALL | changes]}
 
 
@@ -48,39 +48,48 @@ def test_all_usual_forms_are_read(data: str) -> None:
 
 def test_system_rows_become_the_instructions() -> None:
     """Instructions belong to the agent and are no row of the thread."""
-    rows = ({"role": "system", "content": "Be kind."}, USER, {"role": "developer", "content": "Be brief."}, ANSWER)
-    assert parse(*rows).instructions == "Be kind.\n\nBe brief."
+    rows = (
+        {"role": "system", "content": "Be kind."},
+        USER,
+        {"role": "developer", "content": "Be brief."},
+        ANSWER,
+    )
+    assert _parse(*rows).instructions == "Be kind.\n\nBe brief."
 
 
 def test_rows_of_one_role_in_succession_belong_together() -> None:
     """A session takes waiting messages as one turn, and a turn has one final answer."""
-    turn = parse(USER, USER, ANSWER, ANSWER).turns[0]
+    turn = _parse(USER, USER, ANSWER, ANSWER).turns[0]
     assert (turn.text, turn.answer) == ("hi\n\nhi", "hello\n\nhello")
 
 
 def test_a_text_before_a_call_becomes_one_answer_with_it() -> None:
     """Some exports split one answer into its text and its calls."""
-    step = parse(USER, ANSWER, ASKS, RESULT, ANSWER).turns[0].steps[0]
+    step = _parse(USER, ANSWER, ASKS, RESULT, ANSWER).turns[0].steps[0]
     assert (step.text, step.calls[0].arguments, step.results) == ("hello", {"at": 1}, ("seen",))
 
 
 def test_results_in_another_order_are_sorted_by_their_calls() -> None:
     """Threads hold results in call order."""
     asks = {"role": "assistant", "tool_calls": [CALL, CALL | {"id": "c2"}]}
-    step = parse(USER, asks, RESULT | {"tool_call_id": "c2", "content": "second"}, RESULT, ANSWER).turns[0].steps[0]
+    step = (
+        _parse(USER, asks, RESULT | {"tool_call_id": "c2", "content": "second"}, RESULT, ANSWER)
+        .turns[0]
+        .steps[0]
+    )
     assert step.results == ("seen", "second")
 
 
 def test_an_unfinished_turn_at_the_end_is_counted_and_left_out() -> None:
     """Logs of live chats end anywhere."""
-    recorded = parse(USER, ANSWER, USER, ASKS)
+    recorded = _parse(USER, ANSWER, USER, ASKS)
     assert (len(recorded.turns), recorded.left_out) == (1, 2)
 
 
 def test_content_parts_stay_as_they_are_in_answers() -> None:
     """What a provider wrote must come back unchanged."""
     parts = [{"type": "text", "text": "a"}, {"type": "output_audio", "id": "x"}]
-    assert parse(USER, {"role": "assistant", "content": parts}).turns[0].steps[0].content == parts
+    assert _parse(USER, {"role": "assistant", "content": parts}).turns[0].steps[0].content == parts
 
 
 @pytest.mark.parametrize(
@@ -96,12 +105,12 @@ def test_content_parts_stay_as_they_are_in_answers() -> None:
         ([USER, RESULT], "row 2: tool_call_id 'c1' answers no open call"),
         ([USER, ASKS, USER], "row 3: call 'c1' of row 2 has no result yet"),
         ([USER, ASKS, RESULT, USER], "row 4: the turn before it has no final answer"),
-        ([USER, call(id="")], "row 2: id"),
-        ([USER, call(function=5)], r"row 2: tool_calls\[0\]: an object with id and function"),
-        ([USER, call(function={"name": "a b"})], "function.name 'a b'"),
-        ([USER, call(function={"name": "a", "arguments": "{"})], "arguments: not JSON"),
-        ([USER, call(function={"name": "a", "arguments": "[1]"})], "arguments: a JSON object expected"),
-        ([USER, call(function={"name": "a", "arguments": '{"a": "\\u0000"}'})], r"arguments: .*U\+0000"),
+        ([USER, _call(id="")], "row 2: id"),
+        ([USER, _call(function=5)], r"row 2: tool_calls\[0\]: an object with id and function"),
+        ([USER, _call(function={"name": "a b"})], "function.name 'a b'"),
+        ([USER, _call(function={"name": "a", "arguments": "{"})], "arguments: not JSON"),
+        ([USER, _call(function={"name": "a", "arguments": "[1]"})], "arguments: a JSON object expected"),
+        ([USER, _call(function={"name": "a", "arguments": '{"a": "\\u0000"}'})], r"arguments: .*U\+0000"),
         ([USER, ANSWER | {"tool_calls": {}}], "row 2: tool_calls: a list expected"),
         ([{"role": "user", "content": "a\u0000"}], r"row 1: .*U\+0000 at 1"),
         ([USER], "end: no finished turn"),
@@ -110,7 +119,7 @@ def test_content_parts_stay_as_they_are_in_answers() -> None:
 def test_what_cannot_be_played_is_refused_with_its_row(rows: list[object], message: str) -> None:
     """A file of thousands of rows is only mended by who knows where."""
     with pytest.raises(InvalidMessageError, match=message):
-        parse(*rows)
+        _parse(*rows)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,7 @@ def test_what_cannot_be_played_is_refused_with_its_row(rows: list[object], messa
         (b'[\n{"role": "user",\n oops}\n]', "line 3: not JSON"),
         (b'{"role": "user", "content": "hi"}\n{"role": \n', "line 2: not JSON"),
         (b'{"messages": []}\n{"messages": []}', "line 1: one of several conversations"),
-        (b'[NaN]\n', "line 1: not JSON"),
+        (b"[NaN]\n", "line 1: not JSON"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_line(data: bytes, message: str) -> None:
