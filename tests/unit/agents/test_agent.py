@@ -41,7 +41,7 @@ def _before(**changes: Any) -> BeforeUserMessage:
         "message_id": "m",
         "text": "hi",
     }
-    return BeforeUserMessage(text="hi", **(facts | changes))
+    return BeforeUserMessage(**(facts | changes))
 
 
 def test_facts_name_the_activities_of_tools_and_hooks() -> None:
