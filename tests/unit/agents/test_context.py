@@ -96,6 +96,7 @@ def test_a_window_gives_what_the_whole_thread_would_give(shape: str, size: int, 
         ("ttt", 9, False, ""),
         ("oooo", 2, True, "oo"),
         ("ooua", 9, True, "ooua"),
+        ("ttua", 9, True, "ua"),
         ("", 9, True, ""),
     ],
 )
@@ -186,3 +187,10 @@ def test_a_result_behind_a_users_message_goes_back_to_its_call() -> None:
     said = Message(id="u", role="user", content="hello?")
     result = Message(id="t", role="tool", content="seen", tool_call_id="c")
     assert repair([asked, said, result]) == ((asked, result, said), 1)
+
+
+def test_results_in_the_wrong_order_are_sorted_by_their_calls() -> None:
+    """Whoever finished first wrote first; some providers insist on the order of calls."""
+    asked = Message(id="a", role="assistant", tool_calls=tuple(ToolCall(id=c, name="look") for c in "xy"))
+    first, second = (Message(id=c, role="tool", content=c, tool_call_id=c) for c in "xy")
+    assert repair([asked, second, first]) == ((asked, first, second), 1)
