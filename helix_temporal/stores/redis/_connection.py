@@ -1,0 +1,168 @@
+"""One client for one Redis or Valkey, standalone or cluster, and what all stores on it share."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis import exceptions as driver
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.ids import encode_id
+from helix_temporal.stores.redis._errors import translate
+from helix_temporal.stores.redis._scripts import Script
+
+Value = str | bytes | int
+"""What can be sent as an argument."""
+
+Server = Redis | ClusterNode
+"""One server that holds keys."""
+
+T = TypeVar("T")
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
+
+
+class Connection:
+    """A client that connects when it is first used, on the loop that runs then.
+
+    Each operation has one deadline, from waiting for a connection to the last byte of the answer.  An
+    operation that is cancelled or too late closes its connection, so an answer that nobody read never
+    meets another question.  The driver repeats nothing: whoever calls knows what a repeat means.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
+        cluster: The address is one node of a Redis Cluster.
+        timeout: Seconds for one operation.
+        max_connections: At most so many operations at a time (in a cluster: for each node); more wait.
+
+    Raises:
+        InvalidConfigError: The prefix or the URL is not acceptable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "helix:",
+        cluster: bool = False,
+        timeout: float = 5.0,
+        max_connections: int = 64,
+    ) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidConfigError("redis_prefix: [A-Za-z0-9_.:-] expected, at most 64 characters")
+        parts = urlsplit(url)
+        if parts.scheme not in {"redis", "rediss", "unix"}:
+            raise InvalidConfigError("redis_url: redis://, rediss:// or unix:// expected")
+        self.prefix = prefix
+        self.cluster = cluster
+        self.where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+        self._url = url
+        self._timeout = timeout
+        self._max_connections = max_connections
+        self._slots = asyncio.Semaphore(max_connections)
+        self._client: Redis | RedisCluster | None = None
+
+    def key(self, thread_id: str) -> str:
+        """The key of a thread's record; its braces are the cluster's hash tag."""
+        return f"{self.prefix}{{{encode_id(thread_id)}}}"
+
+    async def run(self, script: Script, keys: Sequence[str], *args: Value) -> bytes | None:
+        """Run a script by its hash, or by its text where the server does not know it yet."""
+
+        async def call(client: Redis | RedisCluster) -> bytes | None:
+            try:
+                reply = await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+            except driver.NoScriptError:
+                reply = await client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+            assert reply is None or isinstance(reply, bytes)
+            return reply
+
+        return await self.within_deadline(call)
+
+    async def command(self, *args: Value, at: Server | None = None) -> Any:
+        """Send one command, to the server of its key or to a given one."""
+
+        async def call(client: Redis | RedisCluster) -> Any:
+            return await (at or client).execute_command(*args)
+
+        return await self.within_deadline(call)
+
+    async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send many commands on keys of one slot (any keys, standalone) and read all their answers."""
+
+        async def call(client: Redis | RedisCluster) -> list[Any]:
+            async with client.pipeline(transaction=False) as pipe:
+                for args in commands:
+                    pipe.execute_command(*args)
+                return list(await pipe.execute())
+
+        return await self.within_deadline(call)
+
+    async def within_deadline(self, call: Callable[[Redis | RedisCluster], Coroutine[Any, Any, T]]) -> T:
+        """Run ``call`` with the client, bounded in time and number.
+
+        Raises:
+            StoreUnavailableError: No answer in time, or one that says "not now".
+            InvalidConfigError: Wrong rights, a cluster that was not announced, foreign keys.
+            UnsupportedServerError: The server refused a command for good.
+        """
+        try:
+            async with self._slots, asyncio.timeout(self._timeout):
+                client = self._client = self._client or self._made()
+                if isinstance(client, RedisCluster):
+                    # Before it knows the slots the driver sends commands to any node, and closes all
+                    # connections, also those in use, after five that were moved.
+                    await client.initialize()
+                return await call(client)
+        except (driver.RedisError, driver.RedisClusterException, OSError) as error:
+            raise translate(error, self.where) from error
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Batches of the keys of hashes that match, from every primary; a key may come twice."""
+        for server in await self.primaries():
+            cursor = 0
+            while True:
+                cursor, keys = await self.command(
+                    "SCAN", cursor, "MATCH", pattern, "COUNT", 500, "TYPE", "hash", at=server
+                )
+                if keys:
+                    yield keys
+                if cursor == 0:
+                    break
+
+    async def primaries(self) -> list[Server]:
+        """Every server that holds keys, for `command`."""
+
+        async def call(client: Redis | RedisCluster) -> list[Server]:
+            return [client] if isinstance(client, Redis) else [*client.get_primaries()]
+
+        return await self.within_deadline(call)
+
+    async def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _made(self) -> Redis | RedisCluster:
+        # The deadline is ours: one timer an operation instead of a task for each write.
+        quiet: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
+        if self.cluster:
+            return RedisCluster.from_url(
+                self._url,
+                max_connections=self._max_connections,
+                retry=Retry(NoBackoff(), 0),
+                reinitialize_steps=0,
+                **quiet,
+            )
+        pool = ConnectionPool.from_url(
+            self._url, max_connections=self._max_connections, retry=Retry(NoBackoff(), 0), **quiet
+        )
+        return Redis.from_pool(pool)

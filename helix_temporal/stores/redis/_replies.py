@@ -1,0 +1,110 @@
+"""Bytes on the wire to and from the scripts: messages in fields, headers in one string."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from helix_temporal.models.records import EMPTY, Head, Record, encode_record
+from helix_temporal.stores.protocols.hot import HotHeader
+
+MAX_PER_FIELD: Final = 64
+"""More messages in a field would make finding a position dearer; the scripts know this number."""
+
+APPEND_FIELD_BYTES: Final = 256 * 1024
+INSTALL_FIELD_BYTES: Final = 32 * 1024
+
+
+def fields(start: int, records: Iterable[Record], max_bytes: int) -> list[str | bytes]:
+    """Names and values of the fields that hold ``records`` from position ``start`` on."""
+    made: list[str | bytes] = []
+    parts: list[bytes] = []
+    count = size = 0
+    for record in records:
+        data = encode_record(record)
+        if count == MAX_PER_FIELD or (count and size + 4 + len(data) > max_bytes):
+            made += (str(start), b"".join(parts))
+            start, count, size, parts = start + count, 0, 0, []
+        parts += (len(data).to_bytes(4, "big"), data)
+        count, size = count + 1, size + 4 + len(data)
+    if count:
+        made += (str(start), b"".join(parts))
+    return made
+
+
+def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
+    """A header as the scripts' arguments, in their order of fields."""
+    return (
+        header.epoch,
+        header.head.position,
+        header.committed,
+        header.base.position,
+        header.slice_version,
+        header.size,
+        header.archived,
+        header.archived_size,
+        header.unarchived_since,
+        int(header.closed),
+        int(header.deleted),
+        header.owner,
+        header.head.last_id,
+        header.base.last_id,
+        header.adapter,
+        header.slice,
+    )
+
+
+class Reply(NamedTuple):
+    """A script's answer: what became of the call, the header, and whatever follows."""
+
+    status: str
+    header: HotHeader
+    rest: bytes
+
+
+def read(reply: bytes, thread_id: str) -> Reply:
+    """Read what ``reply()`` in ``_record.lua`` wrote."""
+    end = reply.index(b"\n")
+    numbers = [*map(int, reply[1:end].split())]
+    epoch, head, committed, base, version, size, archived, archived_size, since, *flags = numbers[:11]
+    texts, at = [], end + 1
+    for length in numbers[11:]:
+        texts.append(reply[at : at + length])
+        at += length
+    owner, last_id, before, adapter, data = texts
+    header = HotHeader(
+        thread_id=thread_id,
+        epoch=epoch,
+        owner=owner.decode(),
+        head=_head(head, last_id),
+        committed=committed,
+        base=_head(base, before),
+        closed=flags[0] == 1,
+        slice=data,
+        slice_version=version,
+        adapter=adapter.decode(),
+        size=size,
+        archived=archived,
+        archived_size=archived_size,
+        unarchived_since=since,
+        deleted=flags[1] == 1,
+    )
+    return Reply(chr(reply[0]), header, reply[at:])
+
+
+def ids(data: bytes) -> tuple[str, ...]:
+    """Ids, each with its length in two bytes before it."""
+    found, at = [], 0
+    while at < len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        found.append(data[at + 2 : end].decode())
+        at = end
+    return tuple(found)
+
+
+def numbered(rest: bytes) -> tuple[Sequence[int], bytes]:
+    """The line of numbers that ``rest`` begins with, and what follows it."""
+    line, _, data = rest.partition(b"\n")
+    return [*map(int, line.split())], data
+
+
+def _head(position: int, last_id: bytes) -> Head:
+    return Head(position=position, last_id=last_id.decode()) if position or last_id else EMPTY

@@ -1,0 +1,42 @@
+"""The Lua scripts, each one atomic method; loaded once, known to servers by their hash."""
+
+import hashlib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Final
+
+_FOLDER: Final = files(__package__) / "lua"
+_RECORD: Final = (_FOLDER / "_record.lua").read_text("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text and the SHA-1 that EVALSHA wants (a name, not a protection)."""
+
+    name: str
+    text: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "sha", digest)
+
+
+def _script(name: str) -> Script:
+    return Script(name, f"{_RECORD}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
+
+
+HEADER: Final = _script("header")
+SNAPSHOT: Final = _script("snapshot")
+PAGE: Final = _script("page")
+STEP_VIEW: Final = _script("step_view")
+APPEND: Final = _script("append")
+REBASE: Final = _script("rebase")
+INSTALL: Final = _script("install")
+EVICT: Final = _script("evict")
+CLOSE_EPOCH: Final = _script("close_epoch")
+SAVE_SLICE: Final = _script("save_slice")
+DROP: Final = _script("drop")
+
+STAGE: Final = (_FOLDER / "stage.lua").read_text("utf-8")
+"""Short, and sent in pipelines, where EVALSHA could not fall back: always sent as text."""

@@ -1,0 +1,45 @@
+"""The door to everything on one Redis."""
+
+from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.payloads import RedisPayloads
+from helix_temporal.stores.redis.threads import RedisThreads
+
+
+class RedisBackend:
+    """One Redis or Valkey, standalone or cluster: its threads and payloads over one client.
+
+    Nothing is connected until the first use, on the loop that runs then.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
+        cluster: The address is one node of a Redis Cluster.
+        timeout: Seconds for one operation.
+        max_connections: At most so many operations at a time; more wait.
+
+    Raises:
+        InvalidConfigError: The prefix or the URL is not acceptable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "helix:",
+        cluster: bool = False,
+        timeout: float = 5.0,
+        max_connections: int = 64,
+    ) -> None:
+        self._connection = Connection(
+            url, prefix=prefix, cluster=cluster, timeout=timeout, max_connections=max_connections
+        )
+        self.threads = RedisThreads(self._connection)
+        self.payloads = RedisPayloads(self._connection)
+
+    async def check(self) -> None:
+        """Refuse a server that would lose data; see `HotTier.check`."""
+        await self.threads.check()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connection.close()

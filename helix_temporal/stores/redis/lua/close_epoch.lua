@@ -1,0 +1,6 @@
+-- Refuses further writes of one epoch.  ARGV: 1 thread id, 2 epoch
+local h = load(KEYS[1])
+if not h then return false end
+if h[ID] ~= ARGV[1] then return 'I' end
+if h[EPOCH] == ARGV[2] then redis.call('HSET', KEYS[1], NAMES[CLOSED], '1') end
+return false

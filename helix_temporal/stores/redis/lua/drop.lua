@@ -1,0 +1,7 @@
+-- Removes a record for good.  ARGV: 1 thread id, 2 epoch
+local h = load(KEYS[1])
+if not h then return false end
+if h[ID] ~= ARGV[1] then return 'I' end
+if tonumber(h[EPOCH]) > tonumber(ARGV[2]) then return reply('F', h) end
+redis.call('UNLINK', KEYS[1])
+return false

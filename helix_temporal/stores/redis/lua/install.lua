@@ -1,0 +1,32 @@
+-- Makes a thread hot where nothing is, or over what does not continue the archive.
+-- KEYS: 1 the record, 2 the staging key that holds the messages, if they are not in ARGV
+-- ARGV: 1 thread id, 2 '1' to replace, 3… header, 19 number of staged fields or '', 20… field, messages
+local key, staging, h = KEYS[1], KEYS[2], load(KEYS[1])
+local new = header_from(3)
+local function keep(status)
+  if staging then redis.call('UNLINK', staging) end
+  return h[ID] == ARGV[1] and reply(status, h) or 'I'
+end
+
+if h then
+  if h[ID] ~= ARGV[1] or ARGV[2] == '0' then return keep('H') end
+  local mine, theirs = tonumber(new[EPOCH]), tonumber(h[EPOCH])
+  if theirs > mine then return keep('F') end
+  if theirs == mine then
+    if new[HEAD] == '0' or id_before(key, h, tonumber(new[HEAD])) == new[LAST] then return keep('H') end
+    if h[CLOSED] ~= '0' then new[CLOSED] = h[CLOSED] end
+  end
+end
+if staging and redis.call('HLEN', staging) ~= tonumber(ARGV[19]) then return 'S' end
+
+write_header(staging or key, new)
+if staging then
+  redis.call('UNLINK', key)
+  redis.call('RENAME', staging, key)
+elseif h then
+  redis.call('UNLINK', key)
+  write_header(key, new)
+end
+write(key, ARGV, 20)
+redis.call('PERSIST', key)
+return reply('H', new)

@@ -1,0 +1,269 @@
+"""Hot threads in Redis or Valkey: one hash a thread, one script a method."""
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.records import Head, Record, head_after, size_of, unpack
+from helix_temporal.stores import _decide
+from helix_temporal.stores.protocols.hot import (
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotSnapshot,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.redis import _replies, _scripts
+from helix_temporal.stores.redis._check import check_server
+from helix_temporal.stores.redis._connection import Connection, Value
+from helix_temporal.stores.redis._replies import Reply
+from helix_temporal.stores.redis._scripts import Script
+
+_DIRECT_BYTES: Final = 256 * 1024
+"""Up to so much an install is one script's arguments; above, messages are put aside in parts."""
+
+_STAGE_BYTES: Final = 1024 * 1024
+_STAGE_FIELDS: Final = 900
+_STAGED_MS: Final = 120_000
+
+
+class RedisThreads:
+    """`HotTier` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- reads
+
+    async def header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.header`."""
+        reply = await self._run(_scripts.HEADER, thread_id)
+        return None if reply is None else reply.header
+
+    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.snapshot`."""
+        return _snapshot(await self._run(_scripts.SNAPSHOT, thread_id, since))
+
+    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.page`."""
+        return _snapshot(
+            await self._run(
+                _scripts.PAGE,
+                thread_id,
+                wanted.start,
+                wanted.stop,
+                wanted.limit,
+                wanted.max_bytes,
+                int(wanted.backward),
+            )
+        )
+
+    async def step_view(
+        self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView | None:
+        """See `HotTier.step_view`."""
+        reply = await self._run(_scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
+        if reply is None:
+            return None
+        (after_size, before_size, last_size), data = _replies.numbered(reply.rest)
+        before_end = after_size + before_size
+        ids_start = before_end + max(last_size, 0)
+        return StepView(
+            header=reply.header,
+            after=tuple(unpack(data[:after_size])),
+            before=tuple(unpack(data[after_size:before_end])),
+            earlier_ids=_replies.ids(data[ids_start:]),
+            last_id_at_head=data[before_end:ids_start].decode() if last_size >= 0 else None,
+        )
+
+    async def scan(self) -> AsyncIterator[str]:
+        """See `HotTier.scan`."""
+        async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}"):
+            for thread_id in await self._connection.pipeline([("HGET", key, "i") for key in keys]):
+                if thread_id is not None:
+                    yield thread_id.decode()
+
+    # -- writes
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        """See `HotTier.append`."""
+        _decide.check_step(step)
+        records = step.records
+        end = head_after(step.head, records)
+        known = step.archived
+        reply = await self._run(
+            _scripts.APPEND,
+            step.thread_id,
+            step.epoch,
+            step.head.position,
+            step.head.last_id,
+            end.position,
+            end.last_id,
+            size_of(records),
+            int(step.commits),
+            size_of(step.inputs),
+            "" if step.answer is None else _decide.answer_kinds(step.answer.kind),
+            "" if step.slice is None else step.slice_version,
+            step.slice or b"",
+            "" if known is None else known.head.position,
+            "" if known is None else known.size,
+            *_replies.fields(step.head.position, records, _replies.APPEND_FIELD_BYTES),
+        )
+        if reply is None:
+            return None
+        if reply.status == "A":
+            return Appended(records, end, False, reply.header)
+        stored = tuple(unpack(reply.rest))
+        if reply.status == "R":
+            return Appended(stored, head_after(step.head, stored), True, reply.header)
+        if reply.status == "V":
+            raise _decide.stale_slice(reply.header, step.slice_version)
+        raise self._refused(reply, step.epoch) or _decide.conflict(step, reply.header, stored)
+
+    async def rebase(self, change: Rebase) -> HotHeader | None:
+        """See `HotTier.rebase`."""
+        _decide.check_rebase(change)
+        epoch, head = change.expected or ("", None)
+        reply = await self._run(
+            _scripts.REBASE,
+            change.header.thread_id,
+            epoch,
+            "" if head is None else head.position,
+            "" if head is None else head.last_id,
+            change.keep,
+            *_replies.header_args(change.header),
+            *_replies.fields(change.keep, change.records, _replies.INSTALL_FIELD_BYTES),
+        )
+        return None if reply is None else reply.header
+
+    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        """See `HotTier.install`."""
+        _decide.check_install(header, records)
+        thread_id = header.thread_id
+        key = self._connection.key(thread_id)
+        made = _replies.fields(header.base.position, records, _replies.INSTALL_FIELD_BYTES)
+        arguments: tuple[Value, ...] = (int(replace), *_replies.header_args(header))
+        if sum(map(len, made)) <= _DIRECT_BYTES:
+            answer = await self._connection.run(_scripts.INSTALL, [key], thread_id, *arguments, "", *made)
+        else:
+            staging = await self._stage(key, made)
+            staged = len(made) // 2
+            answer = await self._connection.run(
+                _scripts.INSTALL, [key, staging], thread_id, *arguments, staged
+            )
+        if answer == b"S":
+            raise StoreUnavailableError(f"thread {thread_id!r}: messages put aside expired; repeat the call")
+        reply = _reply(answer, thread_id)
+        assert reply is not None
+        if reply.status == "F":
+            raise _decide.fenced(reply.header, header.epoch)
+        return reply.header
+
+    async def evict(
+        self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
+    ) -> Eviction:
+        """See `HotTier.evict`."""
+        answer = await self._connection.run(
+            _scripts.EVICT,
+            [self._connection.key(thread_id)],
+            thread_id,
+            epoch,
+            archived.head.position,
+            archived.head.last_id,
+            archived.committed,
+            archived.slice_version,
+            archived.size,
+            "" if warm_ttl is None else max(int(warm_ttl * 1000), 1),
+        )
+        if answer == b"I":
+            raise _decide.other_id(thread_id)
+        assert answer is not None
+        return Eviction(answer.decode())
+
+    async def close_epoch(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.close_epoch`."""
+        await self._run(_scripts.CLOSE_EPOCH, thread_id, epoch)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
+        """See `HotTier.save_slice`."""
+        version = expected_version + 1
+        answer = await self._connection.run(
+            _scripts.SAVE_SLICE,
+            [self._connection.key(thread_id)],
+            thread_id,
+            epoch,
+            expected_version,
+            version,
+            data,
+        )
+        if answer == b"A":
+            return version
+        reply = _reply(answer, thread_id)
+        if reply is None:
+            return None
+        raise self._refused(reply, epoch) or _decide.stale_slice(reply.header, expected_version)
+
+    async def drop(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.drop`."""
+        reply = await self._run(_scripts.DROP, thread_id, epoch)
+        if reply is not None:
+            raise _decide.fenced(reply.header, epoch)
+
+    async def check(self) -> None:
+        """See `HotTier.check`."""
+        await check_server(self._connection)
+
+    async def close(self) -> None:
+        """See `HotTier.close`."""
+        await self._connection.close()
+
+    # -- inside
+
+    async def _run(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
+        key = self._connection.key(thread_id)
+        return _reply(await self._connection.run(script, [key], thread_id, *args), thread_id)
+
+    async def _stage(self, key: str, made: list[str | bytes]) -> str:
+        staging = f"{key}:staging:{secrets.token_hex(8)}"
+        for batch in _batches(made):
+            await self._connection.pipeline([("EVAL", _scripts.STAGE, 1, staging, _STAGED_MS, *batch)])
+        return staging
+
+    @staticmethod
+    def _refused(reply: Reply, epoch: int) -> Exception | None:
+        if reply.status == "F":
+            return _decide.fenced(reply.header, epoch)
+        return _decide.behind(reply.header, epoch) if reply.status == "B" else None
+
+
+def _reply(answer: bytes | None, thread_id: str) -> Reply | None:
+    if answer is None:
+        return None
+    if answer == b"I":
+        raise _decide.other_id(thread_id)
+    return _replies.read(answer, thread_id)
+
+
+def _snapshot(reply: Reply | None) -> HotSnapshot | None:
+    if reply is None:
+        return None
+    (first,), data = _replies.numbered(reply.rest)
+    return HotSnapshot(reply.header, first, tuple(unpack(data)))
+
+
+def _batches(made: list[str | bytes]) -> list[list[str | bytes]]:
+    """Fields and values in parts that neither a script's arguments nor a moment of the server notice."""
+    batches: list[list[str | bytes]] = []
+    room = 0
+    for name, value in zip(made[::2], made[1::2], strict=True):
+        if not batches or len(value) > room or len(batches[-1]) >= 2 * _STAGE_FIELDS:
+            batches.append([])
+            room = _STAGE_BYTES
+        batches[-1] += (name, value)
+        room -= len(value)
+    return batches
