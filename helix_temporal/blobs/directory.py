@@ -19,7 +19,18 @@ from helix_temporal.errors import ArchiveAccessError, HelixError, StoreUnavailab
 
 _PRIVATE = ".helix"  # no key's path starts with a dot
 _LOCK_FILES = 64
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG})
+_REFUSED = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENAMETOOLONG,
+        # Somebody else's files are where ours belong.
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+    }
+)
 
 
 class DirectoryBlobs:

@@ -6,6 +6,7 @@ and parsing; signed here and sent through the same pool of connections it costs 
 
 import asyncio
 import contextlib
+import functools
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import aioboto3
 from aiobotocore.config import AioConfig
 from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.session import AioSession
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import NoCredentialsError
+from botocore.loaders import create_loader
 
 from helix_temporal.blobs.s3._config import S3Config, base_url, quoted_key
 
@@ -59,7 +62,10 @@ class Connection:
         Raises:
             NoCredentialsError: None are configured.
         """
+        core = AioSession()
+        core.register_component("data_loader", _loader())
         session = aioboto3.Session(
+            botocore_session=core,
             aws_access_key_id=config.access_key,
             aws_secret_access_key=config.secret_key,
             aws_session_token=config.session_token,
@@ -80,6 +86,7 @@ class Connection:
             client = await stack.enter_async_context(
                 session.client("s3", endpoint_url=config.endpoint, config=_client_config(config, open_http))
             )
+            client.meta.events.register_first("needs-retry.s3", _stay_here)
             return cls(stack.pop_all(), client, opened[-1], credentials, config)
 
     async def send(self, method: str, key: str, headers: dict[str, str], data: bytes = b"") -> Response:
@@ -106,6 +113,18 @@ class Connection:
     async def close(self) -> None:
         """Close the client and its connections."""
         await self._stack.aclose()
+
+
+@functools.cache
+def _loader() -> Any:
+    # Reading the description of S3 takes 80 ms; each session would do it again.
+    return create_loader()
+
+
+def _stay_here(request_dict: dict[str, Any], **_: Any) -> None:
+    # A redirect to another region is an error in our settings.  Left to itself the client asks for the
+    # region, and asks without end when that is answered by a redirect, too.
+    request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _client_config(config: S3Config, open_http: Any) -> AioConfig:

@@ -170,6 +170,7 @@ class S3Blobs:
         opening = self._opening.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             await (await opening).close()
+        await self._forget_closed_loops()
 
     @contextlib.asynccontextmanager
     async def _request(self, place: Place) -> AsyncIterator[Connection]:

@@ -1,0 +1,193 @@
+"""A TCP proxy in front of a real server, for faults of the network at chosen places.
+
+It knows no protocol.  A *reply* begins with the first byte that comes from the server after the client
+has sent something on that connection: right for servers that answer one request at a time, after they
+have all of it.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CutReply:
+    """Pass ``after`` bytes of the reply on, then close both connections."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StallReply:
+    """Pass ``after`` bytes of the reply on, then nothing more, with the connection left open."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequest:
+    """Keep the request back until ``release``; it then reaches the server even if its client has gone."""
+
+
+ProxyFault = CutReply | StallReply | HoldRequest
+
+
+class FaultProxy:
+    """Passes bytes between its own port on 127.0.0.1 and a server, and breaks off by script.
+
+    Attributes:
+        connections: How many were accepted.
+        replies: How many replies began, broken ones included.
+        bytes_up: Bytes that clients sent.
+        bytes_down: Bytes that the server sent, passed on or not.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.connections = self.replies = self.bytes_up = self.bytes_down = 0
+        self._target = (host, port)
+        self._script: deque[ProxyFault | None] = deque()
+        self._refusing = False
+        self._released = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, target: str) -> AsyncIterator[Self]:
+        """A running proxy to ``target``, like ``http://127.0.0.1:8333`` or ``127.0.0.1:6379``."""
+        parts = urlsplit(target if "//" in target else f"//{target}")
+        if parts.hostname is None or parts.port is None:
+            raise ValueError(f"a proxy needs a host and a port to go to, found {target!r}")
+        proxy = cls(parts.hostname, parts.port)
+        proxy._server = await asyncio.start_server(proxy._accept, "127.0.0.1", 0)
+        try:
+            yield proxy
+        finally:
+            await proxy._stop()
+
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:port`` of the proxy."""
+        if self._server is None:
+            raise RuntimeError("the proxy is not running; use `async with FaultProxy.start(...)`")
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def fail(self, fault: ProxyFault, *, skip: int = 0, times: int = 1) -> None:
+        """Break the next ``times`` exchanges, after ``skip`` that pass; several calls queue up."""
+        self._script.extend([None] * skip)
+        self._script.extend([fault] * times)
+
+    def refuse(self, refusing: bool = True) -> None:
+        """Close every connection at once, those that stand and new ones: the server is down."""
+        self._refusing = refusing
+        if refusing:
+            for task in self._running:
+                task.cancel()
+
+    def release(self) -> None:
+        """Let requests that are held go on to the server."""
+        self._released.set()
+        self._released = asyncio.Event()
+
+    async def idle(self) -> None:
+        """Wait until no connection stands: what was released has been passed on and answered."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self._refusing:
+            writer.close()
+            return
+        task = asyncio.create_task(_Exchange(self, reader, writer).run(*self._target))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def next_fault(self) -> ProxyFault | None:
+        """What happens to the exchange that begins now."""
+        return self._script.popleft() if self._script else None
+
+    def holding(self) -> asyncio.Event:
+        """Set by the next ``release``."""
+        return self._released
+
+
+class _Exchange:
+    """One connection of a client and its counterpart at the server."""
+
+    def __init__(
+        self, proxy: FaultProxy, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter
+    ) -> None:
+        self._proxy = proxy
+        self._client_in, self._client_out = client_in, client_out
+        self._fault: ProxyFault | None = None
+        self._asking = False  # the client has sent something since the last reply began
+        self._answered = asyncio.Event()
+        self._sent = 0
+
+    async def run(self, host: str, port: int) -> None:
+        try:
+            server_in, server_out = await asyncio.open_connection(host, port)
+        except OSError:
+            self._client_out.close()
+            return
+        up = asyncio.create_task(self._pass_up(server_out))
+        down = asyncio.create_task(self._pass_down(server_in))
+        try:
+            await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+            # A client that leaves is followed at once unless its request was held back.
+            if isinstance(self._fault, HoldRequest) and not down.done():
+                await asyncio.wait_for(self._answered.wait(), timeout=10)
+        finally:
+            for task in (up, down):
+                task.cancel()
+            await asyncio.gather(up, down, return_exceptions=True)
+            server_out.close()
+            self._client_out.close()
+
+    async def _pass_up(self, server_out: asyncio.StreamWriter) -> None:
+        while data := await self._client_in.read(_CHUNK):
+            self._proxy.bytes_up += len(data)
+            if not self._asking:
+                self._asking, self._sent = True, 0
+                self._answered.clear()
+                self._fault = self._proxy.next_fault()
+                if isinstance(self._fault, HoldRequest):
+                    await self._proxy.holding().wait()
+            server_out.write(data)
+            await server_out.drain()
+
+    async def _pass_down(self, server_in: asyncio.StreamReader) -> None:
+        while data := await server_in.read(_CHUNK):
+            self._proxy.bytes_down += len(data)
+            if self._asking:
+                self._proxy.replies += 1
+                self._asking = False
+                self._answered.set()
+            if not await self._pass_reply(data):
+                return
+
+    async def _pass_reply(self, data: bytes) -> bool:
+        """Whether the connection goes on."""
+        if isinstance(self._fault, CutReply | StallReply):
+            data = data[: max(0, self._fault.after - self._sent)]
+        self._sent += len(data)
+        with contextlib.suppress(ConnectionError):
+            self._client_out.write(data)
+            await self._client_out.drain()
+        if isinstance(self._fault, CutReply):
+            return self._sent < self._fault.after
+        return True
