@@ -1,6 +1,7 @@
 """The cold tier: an archive of immutable segments and one manifest a thread, swapped whole."""
 
 from helix_temporal.coldtier._flushing import Backlog
+from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.coldtier._tier import TieredThreads
 
-__all__ = ["Backlog", "TieredThreads"]
+__all__ = ["Backlog", "BlobPayloads", "TieredThreads"]

@@ -59,10 +59,6 @@ class Layout:
         """The common prefix of a thread's payloads on their way."""
         return f"{self.thread(thread_id)}payload/"
 
-    def payload(self, thread_id: str, position: int, key: str) -> str:
-        """A large result or text that waits for the step at ``position``."""
-        return f"{self.payloads(thread_id)}{position:0{_POSITION_DIGITS}}/{encode_id(key)}"
-
     def probe(self) -> str:
         """Prefix of the objects that the start-up probe writes."""
         return f"{self._root}/probe/"

@@ -1,0 +1,55 @@
+"""Large texts and tool results: kept aside under a name, so that workflows carry the name alone."""
+
+from typing import Final, Protocol
+
+import orjson
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.ids import encode_id
+from helix_temporal.stores.protocols.hot import PayloadStore
+
+TTL_SECONDS: Final = 7 * 24 * 3600.0
+"""How long a store that expires payloads keeps them: longer than any step may be retried."""
+
+
+class Content(Protocol):
+    """Whatever has text or parts."""
+
+    text: str
+    parts: list[JsonObject] | None
+
+
+def payload_key(position: int, key: str) -> str:
+    """The name of a payload that waits for the step at ``position``."""
+    return f"{position:020}/{encode_id(key)}"
+
+
+class Payloads:
+    """Puts content aside and brings it back."""
+
+    def __init__(self, store: PayloadStore) -> None:
+        self._store = store
+
+    async def put(self, thread_id: str, position: int, key: str, content: str | list[JsonObject]) -> str:
+        """Keep content; returns the reference to bring it back with."""
+        name = payload_key(position, key)
+        await self._store.put_payload(thread_id, name, orjson.dumps(content), TTL_SECONDS)
+        return name
+
+    async def get(self, thread_id: str, ref: str) -> str | list[JsonObject]:
+        """The content.
+
+        Raises:
+            StoreUnavailableError: It is not there (any more): its step stands already, as the next
+                attempt will see, or it is gone for good.
+        """
+        data = await self._store.get_payload(thread_id, ref)
+        if data is None:
+            raise StoreUnavailableError(f"thread {thread_id!r}: payload {ref!r} is not there")
+        content: str | list[JsonObject] = orjson.loads(data)
+        return content
+
+    async def drop(self, thread_id: str, ref: str) -> None:
+        """Forget content that is in the thread now."""
+        await self._store.delete_payload(thread_id, ref)

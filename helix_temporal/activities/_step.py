@@ -1,0 +1,353 @@
+"""One step: look, call the model, append, archive.  The same code in activities and without Temporal."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from helix_temporal.activities._payloads import Payloads
+from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext, choose_context, complete, repair
+from helix_temporal.errors import HeadMovedError, StaleStateError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.agents import ModelRequest
+from helix_temporal.models.messages import Message, ToolCall, Usage, check_size, from_record, to_record
+from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    EndTurnInput,
+    RunStepInput,
+    RunStepResult,
+    SessionState,
+    StepInput,
+)
+from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
+
+DEDUP_WINDOW: Final = 200
+"""A user's message whose id is among so many messages before the head counts as sent again."""
+_SLICE_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """Sizes in bytes: of texts and arguments that travel in results, and of one message."""
+
+    inline_text: int = 8 * 1024
+    inline_arguments: int = 2 * 1024
+    message: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a look at the thread says of a step: to be run, or standing, or with nothing left to do."""
+
+    view: StepView
+    inputs: tuple[StepInput, ...]
+    dropped: tuple[str, ...]
+    stands: tuple[Record, ...] | None
+
+
+class Stepper:
+    """Runs steps of sessions.
+
+    Args:
+        flush_each_step: Archive every step at once; otherwise only at open and at the end.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        agents: AgentRegistry,
+        payloads: Payloads,
+        limits: StepLimits | None = None,
+        *,
+        flush_each_step: bool = True,
+    ) -> None:
+        self._threads, self._agents, self._payloads = threads, agents, payloads
+        self._limits = limits or StepLimits()
+        self._flush_each_step = flush_each_step
+
+    async def run(self, request: RunStepInput) -> RunStepResult:
+        """Run a step, or find it standing: a model call whose answer stands is never made again.
+
+        Raises:
+            HeadMovedError, FencedError: The thread is not where the workflow believes; it opens again.
+            ColdTierBehindError: Too much is unarchived to go on.
+        """
+        agent = self._agents.get(request.agent)
+        thread_id = request.thread_id or request.session_id
+        seen = await self._look(request, agent, thread_id)
+        if not seen.inputs:
+            return await self._answered_before(request, thread_id, seen)
+        if seen.stands is not None:
+            return await self._standing(request, thread_id, seen)
+        inputs = await self._messages(thread_id, seen.inputs)
+        state = _state(seen.view)
+        answer = await self._ask(agent, request, thread_id, state, seen.view, inputs)
+        step = StepAppend(
+            thread_id,
+            request.epoch,
+            request.head,
+            tuple(to_record(message) for message in inputs),
+            to_record(answer),
+            commits=not answer.tool_calls,
+        )
+        appended = await self._append(step, state, request, [*inputs, answer], seen.view)
+        receipt = await self._archive(step, appended)
+        await self._drop_payloads(thread_id, seen.inputs, receipt)
+        stored = answer if not appended.repeated else from_record(appended.records[-1])
+        return self._result(appended, stored, receipt, seen.dropped)
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """Commit tool results without a model call, so that the turn ends with every call answered.
+
+        Raises:
+            HeadMovedError, FencedError: As `run`.
+        """
+        thread_id = request.thread_id or request.session_id
+        inputs = await self._messages(thread_id, request.inputs)
+        view = await self._threads.step_view(
+            thread_id, request.epoch, request.head, after=1, limit=1, max_bytes=1, ids=0
+        )
+        state = _state(view)
+        step = StepAppend(
+            thread_id, request.epoch, request.head, tuple(to_record(each) for each in inputs), commits=True
+        )
+        appended = await self._append(step, state, request, inputs, view)
+        receipt = await self._archive(step, appended)
+        await self._drop_payloads(thread_id, request.inputs, receipt)
+        return RunStepResult(
+            head=appended.head,
+            archived=_is_archived(receipt),
+            backlog=receipt.pending_bytes,
+            slice_version=appended.header.slice_version,
+        )
+
+    # -- looking
+
+    async def _look(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+        users = any(each.call is None for each in request.inputs)
+        view = await self._threads.step_view(
+            thread_id,
+            request.epoch,
+            request.head,
+            after=len(request.inputs) + 1,
+            limit=agent.context.max_messages,
+            max_bytes=agent.context.max_bytes,
+            ids=DEDUP_WINDOW if users else 0,
+        )
+        known = {*view.earlier_ids, *(record.id for record in view.before)}
+        dropped = tuple(each.id for each in request.inputs if each.call is None and each.id in known)
+        inputs = tuple(each for each in request.inputs if each.id not in dropped)
+        stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
+        return _Seen(view, inputs, dropped, stands)
+
+    async def _standing(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
+        """The step is there already: only make sure that it is committed and archived."""
+        assert seen.stands is not None  # noqa: S101 (the caller looked)
+        *inputs, answer = seen.stands
+        step = StepAppend(
+            thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
+        )
+        appended = await self._threads.append(step)
+        receipt = await self._archive(step, appended)
+        return self._result(appended, from_record(answer), receipt, seen.dropped)
+
+    async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
+        """Every input is in the thread already: where its answer is."""
+        window = [*seen.view.earlier_ids, *(record.id for record in seen.view.before)]
+        last = max(at for at, known in enumerate(window) if known in seen.dropped)
+        position = request.head.position - len(window) + last + 1
+        answer = None
+        while answer is None and position < request.head.position:
+            page = await self._threads.read(
+                ReadPage(thread_id, position, request.head.position, limit=64, committed_only=False, whole=False)
+            )
+            found = next((at for at, each in enumerate(page.records) if each.kind == Kind.ANSWER), None)
+            if found is not None:
+                answer = AnswerRef(position=page.first + found, id=page.records[found].id)
+            position = page.first + max(len(page.records), 1)
+        version = seen.view.header.slice_version
+        return RunStepResult(head=request.head, answer=answer, dropped=seen.dropped, slice_version=version)
+
+    # -- the model
+
+    async def _messages(self, thread_id: str, inputs: Sequence[StepInput]) -> list[Message]:
+        return [await self._message(thread_id, each) for each in inputs]
+
+    async def _message(self, thread_id: str, each: StepInput) -> Message:
+        content: Any = each.text if each.parts is None else each.parts
+        if each.ref is not None:
+            content = await self._payloads.get(thread_id, each.ref)
+        message = Message(
+            id=each.id,
+            role="user" if each.call is None else "tool",
+            content=content,
+            tool_call_id=each.call,
+            name=each.name,
+            is_error=each.is_error,
+            usage=each.usage,
+            metadata=dict(each.metadata),
+        )
+        # A large tool result has come by reference: only what a workflow carries is bounded here.
+        limit = self._limits.message if each.ref is None else 64 * self._limits.message
+        check_size(len(to_record(message).body), limit, f"message {each.id!r}")
+        return message
+
+    async def _ask(
+        self,
+        agent: Agent,
+        request: RunStepInput,
+        thread_id: str,
+        state: SessionState,
+        view: StepView,
+        inputs: Sequence[Message],
+    ) -> Message:
+        records = [*view.before, *(to_record(message) for message in inputs)]
+        complete_before = len(view.before) == request.head.position
+        context = choose_context(records, agent.context, complete_before=complete_before)
+        messages, _ = repair([from_record(record) for record in context])
+        instructions = state.instructions
+        if instructions is None:
+            who = InstructionsContext(
+                agent=agent.name,
+                session_id=request.session_id,
+                thread_id=thread_id,
+                metadata=dict(state.metadata),
+            )
+            instructions = await agent.instructions_for(who)
+        response = await complete(
+            agent.model,
+            ModelRequest(
+                agent=agent.name,
+                session_id=request.session_id,
+                thread_id=thread_id,
+                messages=tuple(messages),
+                instructions=instructions,
+                tools=tuple(tool.spec for tool in agent.tools),
+                metadata=dict(state.metadata),
+                step_key=f"{thread_id}/{request.epoch}/{request.head.position}",
+            ),
+        )
+        return Message(
+            id=new_id(),
+            role="assistant",
+            content=response.content,
+            tool_calls=tuple(response.tool_calls),
+            usage=response.usage,
+            provider=response.provider,
+        )
+
+    # -- writing
+
+    async def _append(
+        self,
+        step: StepAppend,
+        state: SessionState,
+        request: RunStepInput | EndTurnInput,
+        messages: Sequence[Message],
+        view: StepView,
+    ) -> Appended:
+        """Append with the state that goes with it; a state saved meanwhile is taken in first."""
+        version = view.header.slice_version
+        for _ in range(_SLICE_TRIES):
+            data = canonical(_advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True))
+            try:
+                return await self._threads.append(replace(step, slice=data, slice_version=version))
+            except StaleStateError:
+                facts = await self._threads.facts(step.thread_id)
+                state, version = _parse_state(facts.slice), facts.slice_version
+        raise StaleStateError(f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step")
+
+    async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        if not self._flush_each_step:
+            return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit")
+        return await self._threads.archive_step(step, appended)
+
+    async def _drop_payloads(self, thread_id: str, inputs: Sequence[StepInput], receipt: FlushReceipt) -> None:
+        """What is in the thread and archived is not needed twice; what stays is garbage collected."""
+        if receipt.status is FlushStatus.ARCHIVED:
+            for each in inputs:
+                if each.ref is not None:
+                    await self._payloads.drop(thread_id, each.ref)
+
+    def _result(
+        self, appended: Appended, answer: Message, receipt: FlushReceipt, dropped: tuple[str, ...]
+    ) -> RunStepResult:
+        fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
+        if answer.tool_calls:
+            fields["calls"] = tuple(self._small(call) for call in answer.tool_calls)
+        elif len(answer.text.encode()) <= self._limits.inline_text:
+            fields["text"] = answer.text
+        if answer.usage is not None:
+            fields["usage"] = answer.usage
+        if not _is_archived(receipt):
+            fields |= {"archived": False, "backlog": receipt.pending_bytes}
+        if dropped:
+            fields["dropped"] = dropped
+        return RunStepResult(**fields)
+
+    def _small(self, call: ToolCall) -> ToolCall:
+        """The call as the workflow carries it: without arguments if they are large."""
+        if len(orjson.dumps(call.arguments)) <= self._limits.inline_arguments:
+            return call
+        return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
+
+
+LARGE_ARGUMENTS: Final = "__helix_large__"
+"""Stands for arguments that the tool activity reads from the thread itself."""
+
+
+def new_id() -> str:
+    """A fresh random message id, 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
+    """The step that stands at ``head`` with these inputs; None if the thread ends there.
+
+    Raises:
+        HeadMovedError: The thread is elsewhere, or goes on with something else.
+    """
+    header = view.header
+    if header.head.position >= head.position and view.last_id_at_head == head.last_id:
+        if header.head.position == head.position:
+            return None
+        step = view.after[: len(input_ids) + 1]
+        if len(step) > len(input_ids) and [record.id for record in step[:-1]] == list(input_ids):
+            return step
+    raise HeadMovedError(
+        f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
+        f"{header.head.position} and is another; open it again"
+    )
+
+
+def _advance(
+    state: SessionState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+) -> SessionState:
+    usage = sum((message.usage for message in messages if message.usage), start=Usage())
+    changes: dict[str, Any] = {
+        "turns": state.turns + (1 if step.commits else 0),
+        "steps": state.steps + (1 if step.answer is not None else 0),
+        "usage": state.usage + usage,
+    }
+    if isinstance(request, RunStepInput):
+        changes["agent"] = request.agent
+        if request.values is not None:
+            changes["values"] = request.values
+    return state.model_copy(update=changes)
+
+
+def _state(view: StepView) -> SessionState:
+    return _parse_state(view.header.slice)
+
+
+def _parse_state(data: bytes) -> SessionState:
+    return SessionState.model_validate_json(data) if data else SessionState()
+
+
+def _is_archived(receipt: FlushReceipt) -> bool:
+    """Nothing is left to archive: it is done, or there is no cold tier."""
+    return receipt.status is not FlushStatus.UNAVAILABLE

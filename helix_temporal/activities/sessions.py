@@ -1,0 +1,149 @@
+"""Activities ``helix.sessions.*``: what the session workflow asks of the stores and the model."""
+
+from temporalio import activity
+
+from helix_temporal.activities._context import beating, scheduled_epoch
+from helix_temporal.activities._errors import typed
+from helix_temporal.activities._step import Stepper
+from helix_temporal.agents import AgentRegistry, InstructionsContext
+from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.messages import from_record
+from helix_temporal.models.sessions import (
+    CallPolicy,
+    EndTurnInput,
+    LoadAnswerInput,
+    LoadAnswerResult,
+    OpenHandle,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+    SessionState,
+)
+from helix_temporal.stores.protocols.threads import (
+    Create,
+    ForkThread,
+    OpenThread,
+    Progress,
+    ReadPage,
+    Reopen,
+    ThreadStore,
+)
+
+_CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
+
+
+class SessionActivities:
+    """Open a session's thread, run its steps.  Knows protocols only.
+
+    Args:
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        agents: AgentRegistry,
+        stepper: Stepper,
+        policy: CallPolicy,
+        *,
+        beat_every: float = 1.0,
+        inline_text: int = 8 * 1024,
+    ) -> None:
+        self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
+        self._beat_every, self._inline_text = beat_every, inline_text
+
+    @activity.defn(name="helix.sessions.open")
+    @typed
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """Create, continue, fork, rewind or re-open: takes the epoch, makes the thread hot, loads its state."""
+        agent = self._agents.get(request.agent)
+        epoch = scheduled_epoch()
+        async with beating(self._beat_every) as progress:
+            state = await self._new_state(request)
+            if request.mode == "fork" and request.reopen is None:
+                await self._fork(request, epoch, state, progress)
+            opened = await self._threads.open(
+                OpenThread(
+                    request.thread_id,
+                    epoch,
+                    request.owner,
+                    create=_CREATE[request.mode],
+                    reopen=Reopen(request.reopen.known, request.reopen.turn_start) if request.reopen else None,
+                    rewind_to=request.rewind_to,
+                    slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
+                ),
+                progress,
+            )
+        header = opened.header
+        stored = SessionState.model_validate_json(header.slice) if header.slice else state
+        return OpenSessionResult(
+            handle=OpenHandle(epoch=epoch, head=header.head, slice_version=header.slice_version),
+            facts=agent.facts(),
+            policy=self._policy,
+            created=opened.created,
+            cut=opened.cut,
+            turns=stored.turns,
+            usage=stored.usage,
+        )
+
+    async def _new_state(self, request: OpenSessionInput) -> SessionState:
+        agent = self._agents.get(request.agent)
+        instructions = None
+        if agent.instructions_mode == "pinned":
+            who = InstructionsContext(
+                agent=agent.name,
+                session_id=request.session_id,
+                thread_id=request.thread_id,
+                metadata=dict(request.metadata),
+            )
+            instructions = await agent.instructions_for(who)
+        return SessionState(agent=agent.name, metadata=dict(request.metadata), instructions=instructions)
+
+    async def _fork(
+        self, request: OpenSessionInput, epoch: int, state: SessionState, progress: Progress
+    ) -> None:
+        if request.fork_from is None:
+            raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
+        source = await self._threads.facts(request.fork_from.thread_id)
+        kept = SessionState.model_validate_json(source.slice) if source.slice else SessionState()
+        inherited = state.model_copy(update={"values": kept.values, "instructions": kept.instructions})
+        await self._threads.fork(
+            ForkThread(
+                source_id=request.fork_from.thread_id,
+                target_id=request.thread_id,
+                epoch=epoch,
+                owner=request.owner,
+                at=request.fork_from.at,
+                slice=canonical(inherited.model_dump(mode="json", exclude_defaults=True)),
+            ),
+            progress=progress,
+        )
+
+    @activity.defn(name="helix.sessions.run_step")
+    @typed
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """One model call: look, ask, append, archive.  Answers with the stored step if it stands."""
+        async with beating(self._beat_every):
+            return await self._stepper.run(request)
+
+    @activity.defn(name="helix.sessions.end_turn")
+    @typed
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """Commit tool results without a further model call."""
+        async with beating(self._beat_every):
+            return await self._stepper.end_turn(request)
+
+    @activity.defn(name="helix.sessions.load_answer")
+    @typed
+    async def load_answer(self, request: LoadAnswerInput) -> LoadAnswerResult:
+        """Read an answer that was given before."""
+        position = request.answer.position
+        page = await self._threads.read(
+            ReadPage(request.thread_id, position, position + 1, limit=1, committed_only=False, whole=False)
+        )
+        if not page.records or page.records[0].id != request.answer.id:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r}: no such answer at {position}")
+        text = from_record(page.records[0]).text
+        return LoadAnswerResult(text=text if len(text.encode()) <= self._inline_text else None)

@@ -1,0 +1,267 @@
+"""Activities ``helix.threads.*``: every operation on threads, idempotent, over the protocol alone."""
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+from temporalio import activity
+
+from helix_temporal.activities._context import beating, default_owner, scheduled_epoch
+from helix_temporal.activities._errors import typed
+from helix_temporal.errors import InvalidRequestError, TooLargeError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.messages import check_size, from_record, to_record
+from helix_temporal.models.records import EMPTY, Record
+from helix_temporal.models.threads import (
+    AppendMessagesInput,
+    AppendMessagesResult,
+    DeleteThreadInput,
+    DescribeThreadResult,
+    Done,
+    EvictThreadResult,
+    FlushThreadInput,
+    FlushThreadResult,
+    ForkThreadInput,
+    HydrateThreadResult,
+    LoadStateResult,
+    OpenThreadInput,
+    OpenThreadResult,
+    ReadMessagesInput,
+    ReadMessagesResult,
+    ReplaceMessagesInput,
+    SaveStateInput,
+    SaveStateResult,
+    ThreadEpochInput,
+    ThreadInput,
+)
+from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.threads import (
+    Create,
+    FlushThread,
+    ForkThread,
+    OpenedThread,
+    OpenThread,
+    ReadPage,
+    Reopen,
+    ThreadFacts,
+    ThreadStore,
+    Transform,
+)
+
+MAX_BATCH = 10_000
+
+
+class ThreadActivities:
+    """Threads for workflows that manage their own, and for the programs behind them.
+
+    Args:
+        transforms: What a fork may do to its messages, by name.
+        max_payload: Bytes that a result may have; more is `TooLargeError`: ask for a smaller page.
+        max_message: Bytes of one message that came through a workflow.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        *,
+        transforms: Mapping[str, Transform] | None = None,
+        max_payload: int = 1024 * 1024,
+        max_message: int = 1024 * 1024,
+        beat_every: float = 1.0,
+    ) -> None:
+        self._threads, self._transforms = threads, dict(transforms or {})
+        self._max_payload, self._max_message, self._beat_every = max_payload, max_message, beat_every
+
+    @activity.defn(name="helix.threads.open")
+    @typed
+    async def open(self, request: OpenThreadInput) -> OpenThreadResult:
+        """Take the epoch: create, continue, rewind or re-open."""
+        reopen = Reopen(request.reopen.known, request.reopen.turn_start) if request.reopen else None
+        return await self._open(
+            OpenThread(
+                request.thread_id,
+                scheduled_epoch(),
+                request.owner or default_owner(),
+                create=Create(request.create),
+                reopen=reopen,
+                rewind_to=request.rewind_to,
+                adapter=request.adapter,
+            )
+        )
+
+    @activity.defn(name="helix.threads.replace")
+    @typed
+    async def replace(self, request: ReplaceMessagesInput) -> OpenThreadResult:
+        """Replace all messages in one swap; takes a new epoch."""
+        return await self._open(
+            OpenThread(
+                request.thread_id,
+                scheduled_epoch(),
+                request.owner or default_owner(),
+                create=Create.NEVER,
+                rewind_to=EMPTY,
+                records=self._records(request.messages),
+            )
+        )
+
+    async def _open(self, request: OpenThread) -> OpenThreadResult:
+        async with beating(self._beat_every) as progress:
+            opened: OpenedThread = await self._threads.open(request, progress)
+        return OpenThreadResult(
+            epoch=request.epoch,
+            head=opened.header.head,
+            committed=opened.header.committed,
+            slice_version=opened.header.slice_version,
+            created=opened.created,
+            cut=opened.cut,
+        )
+
+    @activity.defn(name="helix.threads.append")
+    @typed
+    async def append(self, request: AppendMessagesInput) -> AppendMessagesResult:
+        """Add one step's messages exactly at the head; a repeat finds them there."""
+        records = self._records(request.messages)
+        if not records:
+            facts = await self._threads.facts(request.thread_id)
+            return AppendMessagesResult(head=facts.head, committed=facts.committed, repeated=True)
+        step = StepAppend(request.thread_id, request.epoch, request.head, records, commits=request.commits)
+        appended = await self._threads.append(step)
+        return AppendMessagesResult(
+            head=appended.head, committed=appended.header.committed, repeated=appended.repeated
+        )
+
+    def _records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
+        if len(messages) > MAX_BATCH:
+            raise TooLargeError(f"messages: {len(messages)} > {MAX_BATCH}")
+        records = tuple(to_record(message) for message in messages)
+        for record in records:
+            check_size(len(record.body), self._max_message, f"message {record.id!r}")
+        return records
+
+    @activity.defn(name="helix.threads.read")
+    @typed
+    async def read(self, request: ReadMessagesInput) -> ReadMessagesResult:
+        """One page; never makes a thread hot."""
+        async with beating(self._beat_every):
+            page = await self._threads.read(
+                ReadPage(
+                    request.thread_id,
+                    request.start,
+                    request.stop,
+                    request.limit,
+                    request.max_bytes,
+                    request.backward,
+                    request.committed_only,
+                    request.whole,
+                )
+            )
+        size = sum(len(record.body) for record in page.records)
+        check_size(size, self._max_payload, "messages of this page (ask for a smaller one)")
+        return ReadMessagesResult(
+            first=page.first,
+            messages=tuple(from_record(record) for record in page.records),
+            before=page.before,
+            after=page.after,
+            head=page.head,
+            committed=page.committed,
+        )
+
+    @activity.defn(name="helix.threads.describe")
+    @typed
+    async def describe(self, request: ThreadInput) -> DescribeThreadResult:
+        """Where a thread stands, without its messages."""
+        return _described(await self._threads.facts(request.thread_id))
+
+    @activity.defn(name="helix.threads.fork")
+    @typed
+    async def fork(self, request: ForkThreadInput) -> DescribeThreadResult:
+        """Copy finished turns into a new thread, through a registered transform if one is named."""
+        transform = None
+        if request.transform is not None:
+            transform = self._transforms.get(request.transform)
+            if transform is None:
+                known = ", ".join(sorted(self._transforms)) or "none"
+                raise InvalidRequestError(f"transform {request.transform!r} is not registered (known: {known})")
+        fork = ForkThread(
+            request.source_id,
+            request.target_id,
+            scheduled_epoch(),
+            request.owner or default_owner(),
+            at=request.at,
+        )
+        async with beating(self._beat_every) as progress:
+            return _described(await self._threads.fork(fork, transform, progress))
+
+    @activity.defn(name="helix.threads.load_state")
+    @typed
+    async def load_state(self, request: ThreadInput) -> LoadStateResult:
+        """The slice as JSON, and its version."""
+        facts = await self._threads.facts(request.thread_id)
+        check_size(len(facts.slice), self._max_payload, "state")
+        return LoadStateResult(state=orjson.loads(facts.slice or b"{}"), version=facts.slice_version)
+
+    @activity.defn(name="helix.threads.save_state")
+    @typed
+    async def save_state(self, request: SaveStateInput) -> SaveStateResult:
+        """Replace the slice; the version must be the present one."""
+        version = await self._threads.save_slice(
+            request.thread_id, request.epoch, canonical(request.state), request.expected_version
+        )
+        return SaveStateResult(version=version)
+
+    @activity.defn(name="helix.threads.flush")
+    @typed
+    async def flush(self, request: FlushThreadInput) -> FlushThreadResult:
+        """Archive what is hot; a repeat finds it archived."""
+        async with beating(self._beat_every) as progress:
+            receipt = await self._threads.flush(
+                FlushThread(request.thread_id, request.epoch, closes=request.closes), progress
+            )
+        return FlushThreadResult(
+            status=receipt.status.value,
+            head=receipt.head or EMPTY,
+            committed=receipt.committed,
+            version=receipt.version,
+            puts=receipt.puts,
+            gets=receipt.gets,
+            uploaded=receipt.uploaded,
+            pending_bytes=receipt.pending_bytes,
+            reason=receipt.reason,
+        )
+
+    @activity.defn(name="helix.threads.evict")
+    @typed
+    async def evict(self, request: ThreadEpochInput) -> EvictThreadResult:
+        """Drop the hot record if all of it is archived."""
+        return EvictThreadResult(outcome=str(await self._threads.evict(request.thread_id, request.epoch)))
+
+    @activity.defn(name="helix.threads.hydrate")
+    @typed
+    async def hydrate(self, request: ThreadEpochInput) -> HydrateThreadResult:
+        """Make a cold thread hot; a hot one is left alone."""
+        async with beating(self._beat_every) as progress:
+            header = await self._threads.hydrate(request.thread_id, request.epoch, progress)
+        return HydrateThreadResult(hot=header is not None, head=header.head if header else EMPTY)
+
+    @activity.defn(name="helix.threads.delete")
+    @typed
+    async def delete(self, request: DeleteThreadInput) -> Done:
+        """Remove the thread; no late attempt brings it back."""
+        await self._threads.delete(request.thread_id, scheduled_epoch())
+        return Done()
+
+
+def _described(facts: ThreadFacts) -> DescribeThreadResult:
+    return DescribeThreadResult(
+        thread_id=facts.thread_id,
+        head=facts.head,
+        committed=facts.committed,
+        epoch=facts.epoch,
+        owner=facts.owner,
+        closed=facts.closed,
+        hot=facts.hot,
+        archived=facts.archived,
+        slice_version=facts.slice_version,
+        adapter=facts.adapter,
+        size=facts.size,
+    )

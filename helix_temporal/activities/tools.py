@@ -1,0 +1,127 @@
+"""Activities of tools and hooks: each tool and each hook of an agent is its own activity type."""
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from helix_temporal.activities._context import beating
+from helix_temporal.activities._errors import typed
+from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._step import LARGE_ARGUMENTS
+from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
+from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.models.hooks import (
+    AfterUserMessage,
+    BeforeUserMessage,
+    HookEvent,
+    SessionEnded,
+    SessionStarted,
+    TurnCompleted,
+    UserMessageDecision,
+)
+from helix_temporal.models.messages import from_record
+from helix_temporal.models.sessions import ToolInput, ToolResult
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+_EVENTS: dict[str, type[HookEvent]] = {
+    "session_started": SessionStarted,
+    "session_ended": SessionEnded,
+    "turn_completed": TurnCompleted,
+    "before_user_message": BeforeUserMessage,
+    "after_user_message": AfterUserMessage,
+}
+
+
+class ToolRunner:
+    """Runs tools and keeps large results aside before the activity completes.
+
+    Args:
+        inline_result: Results up to so many bytes travel in the activity's result.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self, threads: ThreadStore, payloads: Payloads, *, inline_result: int = 2 * 1024, beat_every: float = 1.0
+    ) -> None:
+        self._threads, self._payloads = threads, payloads
+        self._inline_result, self._beat_every = inline_result, beat_every
+
+    def activities(self, agent: Agent) -> list[Callable[..., Any]]:
+        """The activities of one agent's tools and hooks."""
+        facts = agent.facts()
+        tools = [self._tool(tool, tool.facts(agent.name).activity) for tool in agent.tools]
+        hooks = [_hook(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names()]
+        return [*tools, *hooks]
+
+    def _tool(self, tool: Tool, name: str) -> Callable[..., Any]:
+        @activity.defn(name=name)
+        @typed
+        async def run_tool(request: ToolInput) -> ToolResult:
+            async with beating(self._beat_every):
+                return await self.run(tool, request)
+
+        return run_tool
+
+    async def run(self, tool: Tool, request: ToolInput) -> ToolResult:
+        """Run a tool once; its own exceptions pass, so that Temporal tries again."""
+        context = ToolContext(
+            session_id=request.session_id,
+            thread_id=request.thread_id,
+            agent=request.agent,
+            turn=request.turn,
+            call_id=request.call.id,
+            key=request.key,
+            metadata=dict(request.metadata),
+            attempt=activity.info().attempt if activity.in_activity() else 1,
+        )
+        arguments = request.call.arguments
+        if arguments.get(LARGE_ARGUMENTS) is True:
+            arguments = await self._arguments(request)
+        try:
+            outcome = await tool.call(arguments, context)
+        except (HelixError, ApplicationError):
+            raise
+        except Exception as error:
+            # The type alone: a message may hold what the tool was given.
+            raise ApplicationError(f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__) from error
+        return await self._result(request, outcome)
+
+    async def _arguments(self, request: ToolInput) -> dict[str, Any]:
+        """Large arguments are read from the answer that asked, just before the step's position."""
+        page = await self._threads.read(
+            ReadPage(
+                request.thread_id, request.position - 1, request.position, limit=1, committed_only=False, whole=False
+            )
+        )
+        if not page.records:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r}: the answer that asks for the tool is gone")
+        calls = from_record(page.records[0]).tool_calls
+        ordinal = int(request.key.rsplit("/", 1)[1])
+        return dict(calls[ordinal].arguments)
+
+    async def _result(self, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
+        fields: dict[str, Any] = {}
+        content = outcome.content
+        size = len(content.encode()) if isinstance(content, str) else len(str(content))
+        if size > self._inline_result:
+            fields["ref"] = await self._payloads.put(request.thread_id, request.position, request.key, content)
+        else:
+            fields["text" if isinstance(content, str) else "parts"] = content
+        for name in ("is_error", "rewind", "wait", "usage"):
+            if getattr(outcome, name):
+                fields[name] = getattr(outcome, name)
+        return ToolResult(**fields)
+
+
+def _hook(agent: Agent, hook: str, name: str) -> Callable[..., Any]:
+    event_type: Any = _EVENTS[hook]
+
+    async def run_hook(event: Any) -> UserMessageDecision | None:
+        return await agent.hooks.call(hook, event)
+
+    run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
+    wrapped = typed(run_hook)
+    wrapped.__annotations__ = run_hook.__annotations__
+    return activity.defn(name=name)(wrapped)

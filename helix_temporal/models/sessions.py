@@ -1,0 +1,446 @@
+"""What goes in and out of session workflows and their activities.
+
+These models are in workflow histories: fields are added with defaults, never renamed or removed.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+
+Mode = Literal["auto", "new", "continue", "fork"]
+"""``auto`` creates the thread or continues it; the others insist."""
+
+
+class ExitReason(StrEnum):
+    """Why a turn, or an execution of a session, ended."""
+
+    COMPLETED = "completed"
+    MAX_STEPS = "max_steps"
+    WAITING = "waiting"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Status(StrEnum):
+    """What a session is doing."""
+
+    OPENING = "opening"
+    IDLE = "idle"
+    RUNNING = "running"
+    ENDING = "ending"
+    COMPLETED = "completed"
+    WAITING = "waiting"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class UserMessage(Model):
+    """A message to a session.
+
+    Attributes:
+        id: The client's: a message sent again under the same id counts once.
+        text: The text, or empty where ``ref`` names a payload that holds it.
+    """
+
+    id: Id
+    text: str = ""
+    ref: str | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class AnswerRef(Model):
+    """Where an answer stands in the thread."""
+
+    position: Position
+    id: str
+
+
+class AskStatus(StrEnum):
+    """How an ask ended."""
+
+    ANSWERED = "answered"
+    MOVED = "moved"
+    """The run ends or goes on elsewhere; ask again with the same message id."""
+    INTERRUPTED = "interrupted"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class AskResult(Model):
+    """What became of an ask; it always comes.
+
+    Attributes:
+        in_thread: The message is in the thread, whatever became of its turn.
+        text: The answer's text; None when it is too long to travel, then ``answer`` says where it is.
+        exit_reason: Why the turn ended.
+        error: Type and message of what failed, or why it was refused.
+    """
+
+    status: AskStatus
+    in_thread: bool = False
+    text: str | None = None
+    answer: AnswerRef | None = None
+    exit_reason: ExitReason | None = None
+    error: str | None = None
+
+
+class SendResult(Model):
+    """``accepted`` is false when the run is ending: send again, with the same id."""
+
+    accepted: bool
+
+
+class StopRequest(Model):
+    """Stop the turn under way: after its present step, or at once and without a trace of it."""
+
+    mode: Literal["interrupt", "abort"] = "interrupt"
+
+
+class StopResult(Model):
+    """Whether a turn was under way."""
+
+    stopping: bool
+
+
+class RewindRequest(Model):
+    """Cut the thread at an earlier head, between turns; everything after it is gone for good."""
+
+    to: Head
+
+
+class RewindResult(Model):
+    """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
+
+    done: bool
+    head: Head = EMPTY
+    error: str | None = None
+
+
+class ForkFrom(Model):
+    """The thread that a new one begins as, up to a committed position (its end if None)."""
+
+    thread_id: Id
+    at: Position | None = None
+
+
+class Receipt(Model):
+    """What one clean-up step did; each is independent of the others."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class SessionOptions(Model):
+    """How one execution behaves.
+
+    Attributes:
+        persistent: Wait for further messages; otherwise end after the answer.
+        idle_timeout: Seconds without a message after which a persistent session archives and ends.
+        max_steps: Model calls a turn may take; None for the agent's own number.
+        max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
+    """
+
+    persistent: bool = True
+    idle_timeout: float = Field(default=300.0, gt=0, le=30 * 24 * 3600.0)
+    max_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
+
+
+class OpenHandle(Model):
+    """An open thread, as the workflow carries it: also over continue-as-new."""
+
+    epoch: Epoch
+    head: Head
+    slice_version: int = 0
+    archived: bool = True
+
+
+class Answered(Model):
+    """A message that was answered, and where."""
+
+    message_id: str
+    answer: AnswerRef
+
+
+class Carried(Model):
+    """What an execution takes along when it continues as new; never messages of the thread."""
+
+    handle: OpenHandle
+    facts: AgentFacts
+    policy: "CallPolicy"
+    inbox: tuple[UserMessage, ...] = ()
+    answered: tuple[Answered, ...] = ()
+    turns: int = 0
+    usage: Usage = Usage()
+    close: bool = False
+    values: CheckedObject | None = None
+
+
+class SessionInput(Model):
+    """Starts, or restarts, a session.
+
+    Attributes:
+        thread_id: Defaults to the session's id.
+        fork_from: For mode ``fork``.
+        rewind_to: Open at this earlier committed head.
+        expects_ask: Started for an ask that arrives with it; ends at once if it was rejected.
+        messages: Already waiting when it starts.
+        metadata: Reaches hooks and model calls.
+    """
+
+    session_id: Id
+    agent: str
+    thread_id: Id | None = None
+    mode: Mode = "auto"
+    fork_from: ForkFrom | None = None
+    rewind_to: Head | None = None
+    options: SessionOptions = SessionOptions()
+    expects_ask: bool = False
+    messages: tuple[UserMessage, ...] = ()
+    metadata: dict[str, str] = Field(default_factory=dict)
+    carried: Carried | None = None
+
+    @property
+    def thread(self) -> str:
+        """The thread that the session works on."""
+        return self.thread_id or self.session_id
+
+
+class SessionResult(Model):
+    """How an execution ended.
+
+    Attributes:
+        receipts: What each clean-up step did.
+        error: Type and message of the failure, if it failed.
+    """
+
+    session_id: str
+    thread_id: str
+    exit_reason: ExitReason
+    status: Status
+    head: Head = EMPTY
+    turns: int = 0
+    usage: Usage = Usage()
+    receipts: tuple[Receipt, ...] = ()
+    error: str | None = None
+
+
+class SessionStatus(Model):
+    """The answer to the query ``status``."""
+
+    session_id: str
+    thread_id: str
+    status: Status
+    agent: str
+    turns: int = 0
+    waiting: int = 0
+    head: Head = EMPTY
+    epoch: int = 0
+    archived: bool = True
+    usage: Usage = Usage()
+    exit_reason: ExitReason | None = None
+    receipts: tuple[Receipt, ...] = ()
+    error: str | None = None
+
+
+class SessionState(Model):
+    """The slice of a session's thread: what must survive with it, saved with each step.
+
+    Attributes:
+        instructions: The system prompt of the session's creation, if the agent pins it.
+        turns: Finished turns.
+        steps: Model calls whose answers are in the thread.
+        usage: Sum over model calls, and over tools that used models.
+        values: The application's own state.
+    """
+
+    agent: str = ""
+    metadata: dict[str, str] = Field(default_factory=dict)
+    instructions: str | None = None
+    turns: int = 0
+    steps: int = 0
+    usage: Usage = Usage()
+    values: CheckedObject = Field(default_factory=dict)
+
+
+# -- activities ---------------------------------------------------------------------------------------
+
+
+class CallPolicy(Model):
+    """Time-outs and retries of the session's activities, in seconds, from the worker's settings."""
+
+    store_start_to_close: float = 30.0
+    store_schedule_to_close: float = 300.0
+    retry_initial: float = 0.2
+    retry_backoff: float = 2.0
+    retry_maximum: float = 10.0
+    heartbeat: float = 10.0
+    model_start_to_close: float = 600.0
+    model_schedule_to_close: float = 1800.0
+    finaliser_budget: float = 120.0
+    flush_retry_maximum: float = 60.0
+    flush_each_step: bool = True
+
+
+class ReopenHeads(Model):
+    """What a workflow knows when it opens again."""
+
+    known: Head
+    turn_start: Head
+
+
+class OpenSessionInput(Model):
+    """Open a session's thread: create, continue, fork, rewind or re-open it."""
+
+    session_id: Id
+    thread_id: Id
+    agent: str
+    owner: str
+    mode: Mode = "auto"
+    fork_from: ForkFrom | None = None
+    reopen: ReopenHeads | None = None
+    rewind_to: Head | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class OpenSessionResult(Model):
+    """An open session.
+
+    Attributes:
+        created: The thread is new.
+        cut: Messages of an unfinished turn that were cut.
+        turns, usage: From the slice.
+    """
+
+    handle: OpenHandle
+    facts: AgentFacts
+    policy: CallPolicy
+    created: bool = False
+    cut: int = 0
+    turns: int = 0
+    usage: Usage = Usage()
+
+
+class StepInput(Model):
+    """One input of a step: a user's message, or a tool's result in call order."""
+
+    id: Id
+    text: str = ""
+    ref: str | None = None
+    call: str | None = None
+    name: str | None = None
+    is_error: bool = False
+    parts: list[dict[str, JsonValue]] | None = None
+    usage: Usage | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class RunStepInput(Model):
+    """One model call and everything around it.
+
+    Attributes:
+        turn: Number of the turn in the session, from 1.
+        values: The application's state if it changed since the last step.
+    """
+
+    session_id: Id
+    thread_id: Id | None = None
+    agent: str
+    epoch: Epoch
+    head: Head
+    inputs: tuple[StepInput, ...]
+    turn: int = 1
+    values: CheckedObject | None = None
+
+
+class RunStepResult(Model):
+    """A step by reference: what the workflow must know, nothing that grows with the thread.
+
+    Attributes:
+        head: Where the thread stands after the step.
+        text: The answer's text, if the turn ends here and it is short enough.
+        calls: Tools to run, in order; their arguments are in the thread when they are large.
+        usage: Of this step's model call.
+        archived: The step is in the archive (or there is none).
+        backlog: Packed bytes that are not.
+        answer: When every input had been answered before: where. The head is unchanged then.
+        dropped: Ids of inputs that were in the thread already.
+    """
+
+    head: Head
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    archived: bool = True
+    backlog: int = 0
+    slice_version: int = 0
+    answer: AnswerRef | None = None
+    dropped: tuple[str, ...] = ()
+
+
+class EndTurnInput(Model):
+    """Commit tool results without a further model call: the turn ends here."""
+
+    session_id: Id
+    thread_id: Id | None = None
+    epoch: Epoch
+    head: Head
+    inputs: tuple[StepInput, ...]
+
+
+class ToolInput(Model):
+    """One tool call.
+
+    Attributes:
+        key: The same for every attempt of this call, different for any other.
+        position: Of the step that will take the result: names its payload.
+    """
+
+    session_id: Id
+    thread_id: Id
+    agent: str
+    tool: str
+    call: ToolCall
+    key: str
+    turn: int
+    position: Position
+    large: bool = False
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class ToolResult(Model):
+    """A tool's result: short ones as they are, long ones by reference."""
+
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
+    ref: str | None = None
+    is_error: bool = False
+    rewind: bool = False
+    wait: bool = False
+    usage: Usage | None = None
+
+
+class LoadAnswerInput(Model):
+    """Read one answer that is in the thread."""
+
+    thread_id: Id
+    answer: AnswerRef
+
+
+class LoadAnswerResult(Model):
+    """Its text; None when it is too long to travel."""
+
+    text: str | None = None
+
+
+Carried.model_rebuild()

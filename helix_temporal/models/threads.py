@@ -1,0 +1,199 @@
+"""One input and one result per activity ``helix.threads.*``.
+
+These models are in workflow histories: fields are added with defaults, never renamed or removed.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+from helix_temporal.models.sessions import ReopenHeads
+
+Limit = Annotated[int, Field(strict=True)]
+
+
+class ThreadInput(Model):
+    """Names a thread."""
+
+    thread_id: Id
+
+
+class ThreadEpochInput(Model):
+    """Names a thread and the epoch under which it is open."""
+
+    thread_id: Id
+    epoch: Epoch
+
+
+class OpenThreadInput(Model):
+    """Take a thread's epoch.  ``owner`` defaults to the calling workflow's first execution."""
+
+    thread_id: Id
+    create: Literal["auto", "new", "never"] = "auto"
+    owner: str | None = None
+    reopen: ReopenHeads | None = None
+    rewind_to: Head | None = None
+    adapter: str = ""
+
+
+class OpenThreadResult(Model):
+    """The epoch to write under, and where the thread stands."""
+
+    epoch: Epoch
+    head: Head
+    committed: int
+    slice_version: int = 0
+    created: bool = False
+    cut: int = 0
+
+
+class AppendMessagesInput(Model):
+    """One step: messages that stand together exactly at ``head``.
+
+    Attributes:
+        commits: They end a turn.
+    """
+
+    thread_id: Id
+    epoch: Epoch
+    head: Head
+    messages: tuple[Message, ...]
+    commits: bool = True
+
+
+class AppendMessagesResult(Model):
+    """Where the thread stands after them; ``repeated`` if they stood there already."""
+
+    head: Head
+    committed: int
+    repeated: bool = False
+
+
+class ReplaceMessagesInput(Model):
+    """Replace all messages: a rewind to the beginning and an append, in one step."""
+
+    thread_id: Id
+    messages: tuple[Message, ...]
+    owner: str | None = None
+
+
+class ReadMessagesInput(Model):
+    """Which messages to read; see `ReadPage` for the meaning of each field."""
+
+    thread_id: Id
+    start: Limit = 0
+    stop: Limit | None = None
+    limit: Limit = 100
+    max_bytes: Limit = 256 * 1024
+    backward: bool = False
+    committed_only: bool = True
+    whole: bool = True
+
+
+class ReadMessagesResult(Model):
+    """Consecutive messages, oldest first, and where to go on."""
+
+    first: Position
+    messages: tuple[Message, ...]
+    before: Position | None
+    after: Position | None
+    head: Head
+    committed: int
+
+
+class DescribeThreadResult(Model):
+    """Where a thread stands."""
+
+    thread_id: str
+    head: Head
+    committed: int
+    epoch: int
+    owner: str
+    closed: bool
+    hot: bool
+    archived: int
+    slice_version: int
+    adapter: str
+    size: int
+
+
+class ForkThreadInput(Model):
+    """Copy finished turns into a new thread.  ``transform`` names a registered transform."""
+
+    source_id: Id
+    target_id: Id
+    at: Position | None = None
+    transform: str | None = None
+    owner: str | None = None
+
+
+class LoadStateResult(Model):
+    """The slice and its version."""
+
+    state: CheckedObject
+    version: int
+
+
+class SaveStateInput(Model):
+    """Replace the slice of an open thread."""
+
+    thread_id: Id
+    epoch: Epoch
+    state: CheckedObject
+    expected_version: int
+
+
+class SaveStateResult(Model):
+    """The new version."""
+
+    version: int
+
+
+class FlushThreadInput(Model):
+    """Archive an open thread; ``closes`` shuts its epoch for late attempts."""
+
+    thread_id: Id
+    epoch: Epoch
+    closes: bool = False
+
+
+class FlushThreadResult(Model):
+    """What the flush did; ``status`` is ``archived``, ``no_cold_tier`` or ``unavailable``."""
+
+    status: str
+    head: Head = EMPTY
+    committed: int = 0
+    version: int = 0
+    puts: int = 0
+    gets: int = 0
+    uploaded: int = 0
+    pending_bytes: int = 0
+    reason: str = ""
+
+
+class EvictThreadResult(Model):
+    """What became of the hot record: ``dropped``, ``kept_warm``, ``absent``, ``newer``, ``no_cold_tier``."""
+
+    outcome: str
+
+
+class HydrateThreadResult(Model):
+    """Whether the thread is hot now."""
+
+    hot: bool
+    head: Head = EMPTY
+
+
+class DeleteThreadInput(Model):
+    """Remove a thread for good."""
+
+    thread_id: Id
+
+
+class Done(Model):
+    """It is done."""
