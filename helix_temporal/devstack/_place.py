@@ -1,11 +1,13 @@
 """A supervisor and a directory, for as long as servers are needed."""
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from helix_temporal.devstack._errors import ServerStartError
 from helix_temporal.devstack._processes import Supervisor
 from helix_temporal.devstack._server import Place
 
@@ -22,5 +24,18 @@ def open_place(directory: Path | None, environment: Mapping[str, str] | None) ->
             yield Place(supervisor, temporary, environment=given)
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        with Supervisor() as supervisor:
+        with _only_user(directory), Supervisor() as supervisor:
             yield Place(supervisor, directory.resolve(), keeps_data=True, environment=given)
+
+
+@contextmanager
+def _only_user(directory: Path) -> Iterator[None]:
+    """Two stacks on the same data would destroy them."""
+    with (directory / ".in-use").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ServerStartError(
+                f"{str(directory)!r} is used by another stack; stop that one or give another directory"
+            ) from None
+        yield

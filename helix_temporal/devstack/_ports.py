@@ -4,7 +4,8 @@ import errno
 import random
 import socket
 import threading
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Final, Self
 
 from helix_temporal.devstack._errors import PortTakenError
 
@@ -16,6 +17,31 @@ _ATTEMPTS: Final = 1000
 
 _given: set[int] = set()
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports that must be used; free ones where None."""
+
+    temporal: int | None = None
+    ui: int | None = None
+    redis: int | None = None
+    postgres: int | None = None
+    s3: int | None = None
+
+    def settled(self, preferred: Self) -> "Ports":
+        """What must be used as it is, and the preferred ones, or others where those are in use.
+
+        Raises:
+            PortTakenError: One that must be used is in use.
+        """
+        chosen: dict[str, int] = {}
+        for field in fields(self):
+            required = getattr(self, field.name)
+            chosen[field.name] = (
+                require_port(required, field.name) if required else free_port(getattr(preferred, field.name))
+            )
+        return Ports(**chosen)
 
 
 def free_ports(count: int) -> list[int]:

@@ -58,6 +58,11 @@ class LocalServer:
         return self._program.directory
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._pid is not None and self._supervisor.exit_code(self._program) is not None
+
+    @property
     def pid(self) -> int | None:
         """Its process id while it is started."""
         return self._pid

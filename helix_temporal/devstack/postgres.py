@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -109,17 +108,21 @@ def _readable_binaries(binaries: Path, directory: Path, account: Account) -> Pat
     A virtual environment below a home directory of mode 0700 is such a place.
     """
     root = binaries.parent
-    if not _accounts.blocking_directory(binaries, account) and not _accounts.unreadable_file(root, account):
+    # The wheel's programs look for these beside its package.
+    libraries = root.parent.with_name(f"{root.parent.name}.libs")
+    parts = [root / "bin", root / "lib", root / "share", *([libraries] if libraries.exists() else [])]
+    if not _accounts.blocking_directory(binaries, account) and not any(
+        _accounts.unreadable_file(part, account) for part in parts
+    ):
         return binaries
     copy = directory / "programs"
-    if not copy.exists():
-        unfinished = Path(tempfile.mkdtemp(dir=directory))
-        for part in ("bin", "lib", "share"):
-            shutil.copytree(root / part, unfinished / part, copy_function=_copy_readable)
-        for path in (unfinished, *unfinished.rglob("*/")):
-            path.chmod(0o755)
-        unfinished.rename(copy)
-    return copy / "bin"
+    # One of an earlier start may be of an older version.
+    shutil.rmtree(copy, ignore_errors=True)
+    for part in parts:
+        shutil.copytree(part, copy / part.relative_to(libraries.parent), copy_function=_copy_readable)
+    for path in (copy, *copy.rglob("*/")):
+        path.chmod(0o755)
+    return copy / binaries.relative_to(libraries.parent)
 
 
 def _copy_readable(source: str, target: str) -> None:

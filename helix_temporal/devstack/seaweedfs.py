@@ -1,4 +1,4 @@
-"""SeaweedFS as an S3 server with one bucket and one pair of keys."""
+"""SeaweedFS as an S3 server with one bucket, a pair of keys, and another that may only read."""
 
 import json
 from dataclasses import dataclass
@@ -14,6 +14,9 @@ BUCKET: Final = "helix"
 REGION: Final = "us-east-1"
 ACCESS_KEY: Final = "helix"
 SECRET_KEY: Final = "helix-development-only"  # noqa: S105 — listens on this host only
+READER_ACCESS_KEY: Final = "helix-reader"
+"""May read the bucket but not write to it; for tests of refused access."""
+READER_SECRET_KEY: Final = "helix-reader-only"  # noqa: S105 — listens on this host only
 
 SOURCE: Final = _binaries.Source(
     server="S3 (SeaweedFS)",
@@ -87,6 +90,18 @@ def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalSe
 
 
 def _identities() -> dict[str, object]:
-    keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    return {"identities": [{"name": "helix", "credentials": keys, "actions": actions}]}
+    everything = ["Admin", "Read", "Write", "List", "Tagging"]
+    reading = [f"Read:{BUCKET}", f"List:{BUCKET}"]
+    return {
+        "identities": [
+            {
+                "name": access_key,
+                "credentials": [{"accessKey": access_key, "secretKey": secret_key}],
+                "actions": actions,
+            }
+            for access_key, secret_key, actions in (
+                (ACCESS_KEY, SECRET_KEY, everything),
+                (READER_ACCESS_KEY, READER_SECRET_KEY, reading),
+            )
+        ]
+    }

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from helix_temporal.devstack import _given, postgres, seaweedfs, temporal, valkey
 from helix_temporal.devstack._errors import ServerMissingError, ServerStartError
 from helix_temporal.devstack._place import open_place
+from helix_temporal.devstack._ports import Ports
 from helix_temporal.devstack._server import LocalServer, Place
 from helix_temporal.devstack.postgres import PostgresEndpoint
 from helix_temporal.devstack.seaweedfs import S3Endpoint
@@ -31,17 +31,6 @@ Ready = Callable[[str, float], None]
 """Called from the starting threads with a service's name and the seconds it took."""
 
 _PORT_LOST: Final = re.compile("address already in use|could not bind|failed listening|bind:", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Ports that must be used; free ones where None."""
-
-    temporal: int | None = None
-    ui: int | None = None
-    redis: int | None = None
-    postgres: int | None = None
-    s3: int | None = None
 
 
 class Stack:

@@ -1,0 +1,27 @@
+"""All commands of ``helix-temporal``."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from helix_temporal.cli.dev import dev
+
+app = typer.Typer(
+    name="helix-temporal",
+    help="Durable conversation threads and sessions for agents on Temporal.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(dev)
+
+
+@app.callback(invoke_without_command=True)
+def helix_temporal(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Durable conversation threads and sessions for agents on Temporal."""
+    if show_version:
+        typer.echo(version("helix-temporal"))
+        raise typer.Exit

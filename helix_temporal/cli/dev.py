@@ -1,0 +1,103 @@
+"""``helix-temporal dev``: the whole stack on this machine until Ctrl-C."""
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from helix_temporal.devstack import SERVICES, DevStackError, Ports, Stack, start_stack
+
+# The same at each start where they are free, so that exported variables stay true.
+_PREFERRED: Final = Ports(temporal=7233, ui=8233, redis=16379, postgres=15432, s3=18333)
+_LOOK_EVERY_SECONDS: Final = 1.0
+
+
+def _port(what: str) -> object:
+    return typer.Option(help=f"Port of {what}; by default a fixed one, or a free one if that is in use.")
+
+
+def dev(
+    services: Annotated[
+        list[str] | None, typer.Argument(help=f"Some of {', '.join(sorted(SERVICES))}; all by default.")
+    ] = None,
+    *,
+    data: Annotated[
+        Path | None, typer.Option(help="Keep the data in this directory; by default they go at the end.")
+    ] = None,
+    temporal_port: Annotated[int | None, _port("Temporal")] = None,
+    ui_port: Annotated[int | None, _port("Temporal's UI")] = None,
+    redis_port: Annotated[int | None, _port("Valkey")] = None,
+    postgres_port: Annotated[int | None, _port("PostgreSQL")] = None,
+    s3_port: Annotated[int | None, _port("S3")] = None,
+) -> None:
+    """Start Temporal with its UI, PostgreSQL, Valkey and S3, and stop them at Ctrl-C.
+
+    Servers named by HELIX_TEMPORAL_ADDRESS, HELIX_REDIS_URL, HELIX_POSTGRES_DSN or HELIX_S3_ENDPOINT are
+    used instead.
+    """
+    wanted = frozenset(services or SERVICES)
+    asked = Ports(temporal_port, ui_port, redis_port, postgres_port, s3_port)
+    started = time.monotonic()
+    typer.echo(f"Starting {', '.join(sorted(wanted))} …")
+    try:
+        with (
+            _stopped_by_signals(),
+            start_stack(
+                wanted,
+                directory=data,
+                ports=asked.settled(_PREFERRED),
+                environment=os.environ,
+                on_ready=_say_ready,
+            ) as stack,
+        ):
+            _say_where(stack, wanted, time.monotonic() - started)
+            _wait(stack)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped." if data is None else f"\nStopped; the data are in {data}.")
+    except DevStackError as error:
+        typer.secho(f"\n{error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+def _say_ready(service: str, seconds: float) -> None:
+    typer.echo(f"  {service:<10} ready after {seconds:.1f} s")
+
+
+def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
+    typer.echo(f"Ready in {seconds:.1f} s; data and logs in {stack.directory}\n")
+    if "temporal" in services and stack.temporal.ui_url:
+        typer.echo(f"  Temporal's UI: {stack.temporal.ui_url}\n")
+    typer.echo("For another terminal:\n")
+    for name, value in stack.env().items():
+        typer.echo(f"  export {name}={shlex.quote(value)}")
+    typer.echo("\nCtrl-C stops everything.")
+
+
+def _wait(stack: Stack) -> NoReturn:
+    while True:
+        time.sleep(_LOOK_EVERY_SECONDS)
+        for server in stack.servers.values():
+            if server.has_ended:
+                raise DevStackError(f"{server.name} has ended by itself; its log is in {server.directory}")
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal stop the stack as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
