@@ -100,14 +100,17 @@ class FaultProxy:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         if self._refusing:
             writer.close()
             return
-        task = asyncio.create_task(_Exchange(self, reader, writer).run(*self._target))
+        exchange = _Exchange(self, reader, writer)
+        task = asyncio.create_task(exchange.run(*self._target))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        # Not in the task: it may be cancelled before it starts, or again while it ends.
+        task.add_done_callback(lambda _: exchange.close())
 
     async def _stop(self) -> None:
         if self._server is not None:
@@ -115,6 +118,7 @@ class FaultProxy:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.sleep(0.01)  # closing takes some rounds of the event loop
 
     def next_fault(self) -> ProxyFault | None:
         """What happens to the exchange that begins now."""
@@ -133,6 +137,7 @@ class _Exchange:
     ) -> None:
         self._proxy = proxy
         self._client_in, self._client_out = client_in, client_out
+        self._server_out: asyncio.StreamWriter | None = None
         self._fault: ProxyFault | None = None
         self._asking = False  # the client has sent something since the last reply began
         self._answered = asyncio.Event()
@@ -140,11 +145,10 @@ class _Exchange:
 
     async def run(self, host: str, port: int) -> None:
         try:
-            server_in, server_out = await asyncio.open_connection(host, port)
+            server_in, self._server_out = await asyncio.open_connection(host, port)
         except OSError:
-            self._client_out.close()
             return
-        up = asyncio.create_task(self._pass_up(server_out))
+        up = asyncio.create_task(self._pass_up(self._server_out))
         down = asyncio.create_task(self._pass_down(server_in))
         try:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
@@ -155,8 +159,12 @@ class _Exchange:
             for task in (up, down):
                 task.cancel()
             await asyncio.gather(up, down, return_exceptions=True)
-            server_out.close()
-            self._client_out.close()
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._client_out.close()
+        if self._server_out is not None:
+            self._server_out.close()
 
     async def _pass_up(self, server_out: asyncio.StreamWriter) -> None:
         while data := await self._client_in.read(_CHUNK):

@@ -5,8 +5,10 @@ and parsing; signed here and sent through the same pool of connections it costs 
 """
 
 import asyncio
+import base64
 import contextlib
 import functools
+import hashlib
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -97,16 +99,24 @@ class Connection:
         """
         credentials = await self._credentials.get_frozen_credentials()
         url = self._base + quoted_key(key)
+        # Hashing large bodies would stall the event loop.
         if len(data) > _LARGE_BYTES:
-            # A stream: aiohttp would send large bytes in one go, which stalls the event loop.
-            request = AWSRequest(method, url, headers, io.BytesIO(data))
-            prepared = await asyncio.to_thread(self._signed, request, credentials)
+            request = await asyncio.to_thread(self._signed, method, url, headers, data, credentials)
         else:
-            prepared = self._signed(AWSRequest(method, url, headers, data or None), credentials)
-        response = await self._http.send(prepared)
+            request = self._signed(method, url, headers, data, credentials)
+        response = await self._http.send(request)
         return Response(response.status_code, response.headers, await response.content)
 
-    def _signed(self, request: AWSRequest, credentials: ReadOnlyCredentials) -> AWSPreparedRequest:
+    def _signed(
+        self, method: str, url: str, headers: dict[str, str], data: bytes, credentials: ReadOnlyCredentials
+    ) -> AWSPreparedRequest:
+        # aiohttp wants large bytes as a stream, to send them piece by piece.
+        body = io.BytesIO(data) if len(data) > _LARGE_BYTES else data or None
+        request = AWSRequest(method, url, headers, body)
+        if method == "PUT":
+            # Not every server compares the body with the hash in its signature; all know this one.
+            digest = hashlib.md5(data, usedforsecurity=False).digest()
+            request.headers["Content-MD5"] = base64.b64encode(digest).decode()
         S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
         return request.prepare()
 
