@@ -6,7 +6,12 @@ from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._step import Stepper
 from helix_temporal.agents import AgentRegistry, InstructionsContext
-from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    StaleStateError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import from_record
 from helix_temporal.models.sessions import (
@@ -19,6 +24,8 @@ from helix_temporal.models.sessions import (
     OpenSessionResult,
     RunStepInput,
     RunStepResult,
+    SaveValuesInput,
+    SaveValuesResult,
     SessionState,
 )
 from helix_temporal.stores.protocols.threads import (
@@ -31,6 +38,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadStore,
 )
 
+_SAVE_TRIES = 5
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
@@ -86,7 +94,28 @@ class SessionActivities:
             cut=opened.cut,
             turns=stored.turns,
             usage=stored.usage,
+            values=stored.values or None,
         )
+
+    @activity.defn(name="helix.sessions.save")
+    @typed
+    async def save(self, request: SaveValuesInput) -> SaveValuesResult:
+        """Save the application's values; a repeat finds them saved."""
+        for _ in range(_SAVE_TRIES):
+            facts = await self._threads.facts(request.thread_id)
+            state = SessionState.model_validate_json(facts.slice) if facts.slice else SessionState()
+            if state.values == request.values:
+                return SaveValuesResult(version=facts.slice_version)
+            changed = state.model_copy(update={"values": request.values})
+            data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
+            try:
+                version = await self._threads.save_slice(
+                    request.thread_id, request.epoch, data, facts.slice_version
+                )
+            except StaleStateError:
+                continue
+            return SaveValuesResult(version=version)
+        raise StoreUnavailableError(f"session {request.thread_id!r}: its state kept changing while it was saved")
 
     async def _new_state(self, request: OpenSessionInput) -> SessionState:
         agent = self._agents.get(request.agent)

@@ -116,7 +116,8 @@ class TieredThreads:
                 await self._opening.hydrate(thread_id, epoch)
                 continue
             check_hot_epoch(view.header, epoch)
-            if not view.after:
+            if ids and not view.after:
+                # A turn begins; one under way is let to its end.
                 await self._flushing.check_backlog(view.header)
             return await self._with_older(thread_id, view, head, limit, max_bytes, ids)
         raise _unsteady(thread_id)

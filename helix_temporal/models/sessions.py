@@ -184,6 +184,7 @@ class Carried(Model):
     usage: Usage = Usage()
     close: bool = False
     values: CheckedObject | None = None
+    saved_values: CheckedObject | None = None
 
 
 class SessionInput(Model):
@@ -319,7 +320,7 @@ class OpenSessionResult(Model):
     Attributes:
         created: The thread is new.
         cut: Messages of an unfinished turn that were cut.
-        turns, usage: From the slice.
+        turns, usage, values: From the slice.
     """
 
     handle: OpenHandle
@@ -329,6 +330,7 @@ class OpenSessionResult(Model):
     cut: int = 0
     turns: int = 0
     usage: Usage = Usage()
+    values: CheckedObject | None = None
 
 
 class StepInput(Model):
@@ -396,6 +398,20 @@ class EndTurnInput(Model):
     epoch: Epoch
     head: Head
     inputs: tuple[StepInput, ...]
+
+
+class SaveValuesInput(Model):
+    """Save the application's values in the slice; the rest of it stays."""
+
+    thread_id: Id
+    epoch: Epoch
+    values: CheckedObject
+
+
+class SaveValuesResult(Model):
+    """The slice's new version."""
+
+    version: int
 
 
 class ToolInput(Model):

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from helix_temporal.models.records import EMPTY, Head, Record, encode_record
-from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.models.records import EMPTY, Head, Record, encode_record, size_of
+from helix_temporal.stores._decide import answer_kinds
+from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 
 MAX_PER_FIELD: Final = 64
 """More messages in a field would make finding a position dearer; the scripts know this number."""
@@ -28,6 +29,19 @@ def fields(start: int, records: Iterable[Record], max_bytes: int) -> list[str | 
     if count:
         made += (str(start), b"".join(parts))
     return made
+
+
+def step_numbers(step: StepAppend, end: int, size: int) -> str:
+    """The numbers of a step as ``append.lua`` reads them; ``-`` stands for none."""
+    answer, archived = step.answer, step.archived
+    inputs_size = size if answer is None else size - size_of((answer,))
+    kinds = "-" if answer is None else answer_kinds(answer.kind)
+    version = "-" if step.slice is None else step.slice_version
+    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
+    return (
+        f"{step.epoch} {step.head.position} {end} {size} {inputs_size} {int(step.commits)} "
+        f"{kinds} {version} {known}"
+    )
 
 
 def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head, Record, head_after, size_of, unpack
+from helix_temporal.models.records import Head, Record, head_after, unpack
 from helix_temporal.stores import _decide
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -95,24 +95,15 @@ class RedisThreads:
         _decide.check_step(step)
         records = step.records
         end = head_after(step.head, records)
-        known = step.archived
+        made = _replies.fields(step.head.position, records, _replies.APPEND_FIELD_BYTES)
         reply = await self._run(
             _scripts.APPEND,
             step.thread_id,
-            step.epoch,
-            step.head.position,
+            _replies.step_numbers(step, end.position, sum(map(len, made[1::2]))),
             step.head.last_id,
-            end.position,
             end.last_id,
-            size_of(records),
-            int(step.commits),
-            size_of(step.inputs),
-            "" if step.answer is None else _decide.answer_kinds(step.answer.kind),
-            "" if step.slice is None else step.slice_version,
             step.slice or b"",
-            "" if known is None else known.head.position,
-            "" if known is None else known.size,
-            *_replies.fields(step.head.position, records, _replies.APPEND_FIELD_BYTES),
+            *made,
         )
         if reply is None:
             return None

@@ -59,96 +59,116 @@ local function write_header(key, h)
   redis.call('HSET', key, unpack(set))
 end
 
--- ---- messages: each is 4 bytes of length, a byte of kind, 2 of the id's length, the id, the body ----
+-- Reading messages: each is 4 bytes of length, a byte of kind, 2 of the id's length, the id, the body.
+-- A function of functions, since most appends need none of them and making them takes time.
+local function messages(key, h)
+  local m, base, head = {}, tonumber(h[BASE]), tonumber(h[HEAD])
 
-local function size_at(data, at)
-  return 4 + struct.unpack('>I4', data, at + 1)
-end
-
-local function skip(data, count)
-  local at = 0
-  for _ = 1, count do at = at + size_at(data, at) end
-  return at
-end
-
-local function id_at(data, at)
-  return (struct.unpack('>I2c0', data, at + 6))
-end
-
--- The field that holds a position: its name as a number, and its bytes.
-local function field_at(key, h, position)
-  for first = position, math.max(tonumber(h[BASE]), position - PER_FIELD + 1), -1 do
-    local data = redis.call('HGET', key, text(first))
-    if data then return first, data end
+  local function torn(position)
+    error('TORN at position ' .. text(position))
   end
-  error('TORN at position ' .. text(position))
-end
 
-local function id_before(key, h, position)
-  local base, head = tonumber(h[BASE]), tonumber(h[HEAD])
-  if position == base then return h[BEFORE] end
-  if position < base or position > head then return nil end
-  if position == head then return h[LAST] end
-  local first, data = field_at(key, h, position - 1)
-  return id_at(data, skip(data, position - 1 - first))
-end
+  local function size_at(data, at)
+    return 4 + struct.unpack('>I4', data, at + 1)
+  end
 
--- Calls visit(data, at, size) for each message from `from` up to `stop`, until it returns true.
-local function each(key, h, from, stop, visit)
-  local position = from
-  while position < stop do
-    local first, data = field_at(key, h, position)
-    local at = skip(data, position - first)
-    if at >= #data then error('TORN at position ' .. text(position)) end
-    while position < stop and at < #data do
-      local size = size_at(data, at)
-      if visit(data, at, size) then return end
-      at, position = at + size, position + 1
+  -- Offset of the message after the first `count`.
+  function m.skip(data, count)
+    local at = 0
+    for _ = 1, count do at = at + size_at(data, at) end
+    return at
+  end
+
+  function m.count(data)
+    local at, count = 0, 0
+    while at < #data do at, count = at + size_at(data, at), count + 1 end
+    return count
+  end
+
+  -- The id at an offset, with its length in 2 bytes before it.
+  local function packed_id(data, at)
+    return data:sub(at + 6, at + 7 + struct.unpack('>I2', data, at + 6))
+  end
+
+  -- The field that holds a position: its name as a number, and its bytes.
+  function m.field_at(position)
+    for first = position, math.max(base, position - PER_FIELD + 1), -1 do
+      local data = redis.call('HGET', key, text(first))
+      if data then return first, data end
     end
+    torn(position)
   end
-end
 
--- The bytes of the messages from `from` up to `stop`, at least one, ended by a count or by bytes.
-local function forward(key, h, from, stop, limit, max_bytes)
-  local parts, position, count, bytes = {}, from, 0, 0
-  while position < stop do
-    local first, data = field_at(key, h, position)
-    local start = skip(data, position - first)
-    if start >= #data then error('TORN at position ' .. text(position)) end
-    local at = start
-    while position < stop and at < #data do
-      local size = size_at(data, at)
-      if count > 0 and (count >= limit or bytes + size > max_bytes) then
-        stop = position
-      else
-        at, position, count, bytes = at + size, position + 1, count + 1, bytes + size
+  function m.id_before(position)
+    if position == base then return h[BEFORE] end
+    if position < base or position > head then return nil end
+    if position == head then return h[LAST] end
+    local first, data = m.field_at(position - 1)
+    return packed_id(data, m.skip(data, position - 1 - first)):sub(3)
+  end
+
+  -- Calls take(data, at, size) for each message from `from` up to `stop` until it says no, and keeps(data,
+  -- start, finish) for what it took of each field.
+  local function walk(from, stop, take, keep)
+    local position = from
+    while position < stop do
+      local first, data = m.field_at(position)
+      local start = m.skip(data, position - first)
+      if start >= #data then torn(position) end
+      local at = start
+      while position < stop and at < #data do
+        local size = size_at(data, at)
+        if take(data, at, size) then at, position = at + size, position + 1 else stop = position end
       end
+      keep(data, start, at)
     end
-    parts[#parts + 1] = data:sub(start + 1, at)
   end
-  return table.concat(parts)
-end
 
--- The same backwards from `stop`, not below `floor`: position of the first, and the bytes in order.
-local function backward(key, h, floor, stop, limit, max_bytes)
-  local parts, position, count, bytes = {}, stop, 0, 0
-  while position > floor do
-    local first, data = field_at(key, h, position - 1)
-    local starts, at = {}, 0
-    for n = first, position - 1 do
-      starts[n - first] = at
-      at = at + size_at(data, at)
-    end
-    local finish = at
-    while position > first and position > floor do
-      local size = at - starts[position - 1 - first]
-      if count > 0 and (count >= limit or bytes + size > max_bytes) then
-        floor = position
-      else
-        at, position, count, bytes = at - size, position - 1, count + 1, bytes + size
-      end
-    end
-    table.insert(parts, 1, data:sub(at + 1, finish))
+  -- The bytes of the messages from `from` up to `stop`, at least one, ended by a count or by bytes.
+  function m.forward(from, stop, limit, max_bytes)
+    local parts, count, bytes = {}, 0, 0
+    walk(from, stop, function(_, _, size)
+      if limit and count > 0 and (count >= limit or bytes + size > max_bytes) then return false end
+      count, bytes = count + 1, bytes + size
+      return true
+    end, function(data, start, finish) parts[#parts + 1] = data:sub(start + 1, finish) end)
+    return table.concat(parts)
   end
-  return position, table.concat(parts)
+
+  -- The ids of the messages from `from` up to `stop`.
+  function m.ids(from, stop)
+    local parts = {}
+    walk(from, stop, function(data, at)
+      parts[#parts + 1] = packed_id(data, at)
+      return true
+    end, function() end)
+    return table.concat(parts)
+  end
+
+  -- As forward, but from `stop` back, not below `floor`: position of the first, and the bytes in order.
+  function m.backward(floor, stop, limit, max_bytes)
+    local parts, position, count, bytes = {}, stop, 0, 0
+    while position > floor do
+      local first, data = m.field_at(position - 1)
+      local starts, at = {}, 0
+      for n = first, position - 1 do
+        starts[n - first] = at
+        at = at + size_at(data, at)
+      end
+      local finish = at
+      while position > first and position > floor do
+        local size = at - starts[position - 1 - first]
+        if count > 0 and (count >= limit or bytes + size > max_bytes) then
+          floor = position
+        else
+          at, position, count, bytes = at - size, position - 1, count + 1, bytes + size
+        end
+      end
+      parts[#parts + 1] = data:sub(at + 1, finish)
+    end
+    for i = 1, math.floor(#parts / 2) do parts[i], parts[#parts + 1 - i] = parts[#parts + 1 - i], parts[i] end
+    return position, table.concat(parts)
+  end
+
+  return m
 end

@@ -1,60 +1,61 @@
 -- Adds one step exactly at its head, or finds that it stands there.
--- ARGV: 1 thread id, 2 epoch, 3 position and 4 last id of its head, 5 position and 6 last id after it, 7 bytes,
---   8 '1' if it commits, 9 bytes of its inputs, 10 kinds of an answer or '', 11 version that the slice replaces
---   or '', 12 slice, 13 archived position or '', 14 archived size, 15… field, messages
+-- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
+--   4 last id after it, 5 slice, 6… field, messages
+-- Numbers: epoch, position of its head and after it, bytes of all and of the inputs, '1' if it commits,
+--   then, each '-' if none: kinds of an answer, version that the slice replaces, archived position and size
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
-local no = refusal(h, ARGV[2])
+local epoch, from, to, size, inputs_size, commits, kinds, version, archived, archived_size =
+  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+local no = refusal(h, epoch)
 if no then return reply(no, h) end
 
-local before, grows, status, stored, set = h[HEAD], false, 'R', '', {}
+local before, was_waiting, grows, stored, set = h[HEAD], h[SINCE] ~= '0', false, '', {}
 local function put(field, value)
   h[field], set[#set + 1], set[#set + 2] = value, NAMES[field], value
 end
 
-if before == ARGV[3] then
-  if h[LAST] ~= ARGV[4] then return reply('M', h) end
-  if ARGV[11] ~= '' and ARGV[11] ~= h[VERSION] then return reply('V', h) end
-  status, grows = 'A', true
-  put(HEAD, ARGV[5])
-  put(LAST, ARGV[6])
-  put(SIZE, text(h[SIZE] + ARGV[7]))
-  if ARGV[11] ~= '' then
-    put(VERSION, text(h[VERSION] + 1))
-    put(SLICE, ARGV[12])
+if before == from then
+  if h[LAST] ~= ARGV[3] then return reply('M', h) end
+  if version ~= '-' then
+    if version ~= h[VERSION] then return reply('V', h) end
+    put(VERSION, text(version + 1))
+    put(SLICE, ARGV[5])
   end
+  grows = true
+  put(HEAD, to)
+  put(LAST, ARGV[4])
+  put(SIZE, text(h[SIZE] + size))
 else
-  local from, stop = tonumber(ARGV[3]), math.min(tonumber(ARGV[5]), tonumber(before))
-  if id_before(key, h, from) ~= ARGV[4] then return reply('M', h) end
-  stored = forward(key, h, from, stop, math.huge, math.huge)
+  local m, count = messages(key, h), tonumber(inputs_size)
+  if m.id_before(tonumber(from)) ~= ARGV[3] then return reply('M', h) end
+  stored = m.forward(tonumber(from), math.min(tonumber(to), tonumber(before)))
   local given = {}
-  for i = 16, #ARGV, 2 do given[#given + 1] = ARGV[i] end
-  local inputs, count = table.concat(given):sub(1, ARGV[9]), tonumber(ARGV[9])
+  for i = 7, #ARGV, 2 do given[#given + 1] = ARGV[i] end
   local answer = stored:sub(count + 5, count + 5)
-  if stored:sub(1, count) ~= inputs or (ARGV[10] ~= '' and (answer == '' or not ARGV[10]:find(answer, 1, true))) then
+  if stored:sub(1, count) ~= table.concat(given):sub(1, count)
+    or (kinds ~= '-' and (answer == '' or not kinds:find(answer, 1, true))) then
     return reply('O', h, stored)
   end
 end
 
-local lasting = grows
-if ARGV[8] == '1' and tonumber(ARGV[5]) > tonumber(h[COMMITTED]) then
-  put(COMMITTED, ARGV[5])
-  lasting = true
+local lasts = grows
+if commits == '1' and tonumber(to) > tonumber(h[COMMITTED]) then
+  put(COMMITTED, to)
+  lasts = true
 end
-if ARGV[13] ~= '' then
-  local archived = tonumber(ARGV[13])
-  if archived > tonumber(h[ARCHIVED]) and archived <= tonumber(h[HEAD]) then
-    put(ARCHIVED, ARGV[13])
-    put(ARCHIVED_SIZE, ARGV[14])
-  end
+if archived ~= '-' and tonumber(archived) > tonumber(h[ARCHIVED]) and tonumber(archived) <= tonumber(h[HEAD]) then
+  put(ARCHIVED, archived)
+  put(ARCHIVED_SIZE, archived_size)
 end
 local since = waiting_since(h, before)
 if since ~= h[SINCE] then put(SINCE, since) end
 
 if grows then
-  for i = 15, #ARGV do set[#set + 1] = ARGV[i] end
+  for i = 6, #ARGV do set[#set + 1] = ARGV[i] end
 end
 write(key, set, 1)
-if lasting then redis.call('PERSIST', key) end
-return reply(status, h, stored)
+-- Only evict sets a time to live, and only on a record that has nothing waiting.
+if lasts and not was_waiting then redis.call('PERSIST', key) end
+return reply(grows and 'A' or 'R', h, stored)

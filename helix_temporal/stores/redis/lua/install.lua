@@ -13,7 +13,7 @@ if h then
   local mine, theirs = tonumber(new[EPOCH]), tonumber(h[EPOCH])
   if theirs > mine then return keep('F') end
   if theirs == mine then
-    if new[HEAD] == '0' or id_before(key, h, tonumber(new[HEAD])) == new[LAST] then return keep('H') end
+    if new[HEAD] == '0' or messages(key, h).id_before(tonumber(new[HEAD])) == new[LAST] then return keep('H') end
     if h[CLOSED] ~= '0' then new[CLOSED] = h[CLOSED] end
   end
 end

@@ -5,11 +5,11 @@ if h[ID] ~= ARGV[1] then return 'I' end
 local base, head = tonumber(h[BASE]), tonumber(h[HEAD])
 local start = math.min(math.max(tonumber(ARGV[2]), base), head)
 local stop = math.max(math.min(tonumber(ARGV[3]), head), start)
-local limit, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+local m, limit, max_bytes = messages(key, h), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, data = start, nil
 if ARGV[6] == '1' then
-  first, data = backward(key, h, start, stop, limit, max_bytes)
+  first, data = m.backward(start, stop, limit, max_bytes)
 else
-  data = forward(key, h, start, stop, limit, max_bytes)
+  data = m.forward(start, stop, limit, max_bytes)
 end
 return reply('P', h, text(first) .. '\n' .. data)

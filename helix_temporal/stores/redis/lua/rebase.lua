@@ -13,17 +13,15 @@ local new, gone, cut, cut_to = header_from(6), {}, nil, nil
 local keeps = h and keep > tonumber(h[BASE])
 if keeps then
   if h[BASE] ~= new[BASE] or h[BEFORE] ~= new[BEFORE] then return false end
-  local position, head = keep, tonumber(h[HEAD])
+  local m, position, head = messages(key, h), keep, tonumber(h[HEAD])
   while position < head do
-    local first, data = field_at(key, h, position)
+    local first, data = m.field_at(position)
     if first < position then
-      cut, cut_to = text(first), data:sub(1, skip(data, position - first))
+      cut, cut_to = text(first), data:sub(1, m.skip(data, position - first))
     else
       gone[#gone + 1] = text(first)
     end
-    local at = 0
-    position = first
-    while at < #data do at, position = at + size_at(data, at), position + 1 end
+    position = first + m.count(data)
   end
 elseif keep ~= tonumber(new[BASE]) then
   return false

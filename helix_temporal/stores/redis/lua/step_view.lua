@@ -3,16 +3,13 @@
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
-local base, head, wanted = tonumber(h[BASE]), tonumber(h[HEAD]), tonumber(ARGV[2])
+local m, base, head, wanted = messages(key, h), tonumber(h[BASE]), tonumber(h[HEAD]), tonumber(ARGV[2])
 local at = math.min(math.max(wanted, base), head)
 
-local after = ''
-if at == wanted then after = forward(key, h, at, math.min(at + tonumber(ARGV[3]), head), math.huge, math.huge) end
-local first, before = backward(key, h, base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
-local ids = {}
-each(key, h, math.max(base, first - math.max(tonumber(ARGV[6]) - (at - first), 0)), first, function(data, place)
-  ids[#ids + 1] = data:sub(place + 6, place + 7 + struct.unpack('>I2', data, place + 6))
-end)
-local last = id_before(key, h, wanted)
+local after = at == wanted and m.forward(at, math.min(at + tonumber(ARGV[3]), head)) or ''
+local first, before = m.backward(base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
+local more = math.max(tonumber(ARGV[6]) - (at - first), 0)
+local ids = m.ids(math.max(base, first - more), first)
+local last = m.id_before(wanted)
 return reply('W', h, #after .. ' ' .. #before .. ' ' .. (last and #last or -1) .. '\n'
-  .. after .. before .. (last or '') .. table.concat(ids))
+  .. after .. before .. (last or '') .. ids)

@@ -1,0 +1,253 @@
+"""The only place where workflow code starts activities."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+
+from helix_temporal import errors
+from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.hooks import HookEvent, UserMessageDecision
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    CallPolicy,
+    EndTurnInput,
+    LoadAnswerInput,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+    SaveValuesInput,
+    SaveValuesResult,
+    ToolInput,
+    ToolResult,
+)
+from helix_temporal.models.threads import (
+    EvictThreadResult,
+    FlushThreadInput,
+    FlushThreadResult,
+    ThreadEpochInput,
+)
+
+R = TypeVar("R")
+
+OPEN_POLICY = CallPolicy()
+"""Until the open has brought the worker's own."""
+
+
+class Calls(Protocol):
+    """What a session does outside itself.  Typed errors come as what they are."""
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """Open the session's thread."""
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """One model call and everything around it."""
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """Commit tool results without a model call."""
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+        """One tool call; raises `ToolFailedError` when all attempts failed."""
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def new_id(self) -> str:
+        """A message id, the same on replay."""
+
+
+class ToolFailedError(Exception):
+    """A tool failed for good; its text is for the model."""
+
+
+class TemporalCalls:
+    """`Calls` by activities of this worker's task queue."""
+
+    def __init__(self, policy: CallPolicy = OPEN_POLICY) -> None:
+        self.policy = policy
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """As `Calls.open`."""
+        return await _typed(
+            workflow.execute_activity_method(
+                SessionActivities.open, request, **self._store(beats=True)
+            )
+        )
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """As `Calls.run_step`."""
+        return await _typed(workflow.execute_activity_method(SessionActivities.run_step, request, **self._model()))
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """As `Calls.end_turn`."""
+        return await _typed(workflow.execute_activity_method(SessionActivities.end_turn, request, **self._model()))
+
+    async def load_answer(self, thread_id: str, answer: AnswerRef) -> str | None:
+        """Text of an answer that was given before; None if it is too long."""
+        request = LoadAnswerInput(thread_id=thread_id, answer=answer)
+        return (
+            await _typed(
+                workflow.execute_activity_method(SessionActivities.load_answer, request, **self._store())
+            )
+        ).text
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+        """As `Calls.run_tool`."""
+        heartbeat = facts.heartbeat or self.policy.heartbeat
+        limit = facts.schedule_to_close
+        try:
+            outcome: ToolResult = await workflow.execute_activity(
+                facts.activity,
+                request,
+                result_type=ToolResult,
+                start_to_close_timeout=timedelta(seconds=facts.start_to_close),
+                schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
+                heartbeat_timeout=timedelta(seconds=heartbeat),
+                retry_policy=self._retry(maximum_attempts=facts.max_attempts),
+                summary=facts.name,
+            )
+        except ActivityError as error:
+            if asyncio_cancelled(error):
+                raise asyncio.CancelledError from error
+            raise ToolFailedError(_reason(error)) from error
+        return outcome
+
+    async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
+        """Run a hook that is an activity."""
+        decision: UserMessageDecision | None = await workflow.execute_activity(
+            activity,
+            event,
+            result_type=UserMessageDecision | None,  # type: ignore[arg-type]
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            retry_policy=self._retry(maximum_attempts=3),
+        )
+        return decision
+
+    async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:
+        """Try once to archive."""
+        return await workflow.execute_activity_method(
+            ThreadActivities.flush,
+            request,
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
+            retry_policy=self._retry(maximum_attempts=1),
+        )
+
+    def start_save(self, request: SaveValuesInput) -> "workflow.ActivityHandle[SaveValuesResult]":
+        """Start saving the application's values; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(SessionActivities.save, request, **self._final())
+
+    def start_flush(self, request: FlushThreadInput) -> "workflow.ActivityHandle[FlushThreadResult]":
+        """Start archiving; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(ThreadActivities.flush, request, **self._final(beats=True))
+
+    def start_evict(self, request: ThreadEpochInput) -> "workflow.ActivityHandle[EvictThreadResult]":
+        """Start dropping the hot record; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(ThreadActivities.evict, request, **self._final())
+
+    def start_hook(self, activity: str, event: HookEvent) -> "workflow.ActivityHandle[Any]":
+        """Start a hook that a finaliser awaits to completion."""
+        return workflow.start_activity(
+            activity,
+            event,
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            retry_policy=self._retry(maximum_attempts=3),
+        )
+
+    async def pause(self, seconds: float) -> None:
+        """As `Calls.pause`: a durable timer."""
+        await workflow.sleep(seconds)
+
+    def new_id(self) -> str:
+        """As `Calls.new_id`."""
+        return workflow.uuid4().hex
+
+    # -- options, each call whole: a partial override never drops the rest
+
+    def _retry(self, *, maximum_attempts: int = 0) -> RetryPolicy:
+        return RetryPolicy(
+            initial_interval=timedelta(seconds=self.policy.retry_initial),
+            backoff_coefficient=self.policy.retry_backoff,
+            maximum_interval=timedelta(seconds=self.policy.retry_maximum),
+            maximum_attempts=maximum_attempts,
+        )
+
+    def _store(self, *, beats: bool = False) -> workflow.ActivityConfig:
+        config = workflow.ActivityConfig(
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            schedule_to_close_timeout=timedelta(seconds=self.policy.store_schedule_to_close),
+            retry_policy=self._retry(),
+        )
+        if beats:
+            config["heartbeat_timeout"] = timedelta(seconds=self.policy.heartbeat)
+        return config
+
+    def _final(self, *, beats: bool = False) -> workflow.ActivityConfig:
+        config = self._store(beats=beats)
+        config["schedule_to_close_timeout"] = timedelta(seconds=self.policy.finaliser_budget)
+        return config
+
+    def _model(self) -> workflow.ActivityConfig:
+        return workflow.ActivityConfig(
+            start_to_close_timeout=timedelta(seconds=self.policy.model_start_to_close),
+            schedule_to_close_timeout=timedelta(seconds=self.policy.model_schedule_to_close),
+            heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
+            retry_policy=self._retry(),
+        )
+
+
+async def _typed(call: Awaitable[R]) -> R:
+    """Raise what the activity raised, rather than Temporal's wrapping of it."""
+    try:
+        return await call
+    except ActivityError as error:
+        if asyncio_cancelled(error):
+            raise asyncio.CancelledError from error
+        raise typed_error(error) from error
+
+
+def asyncio_cancelled(error: ActivityError) -> bool:
+    """Whether an activity ended because we asked it to."""
+    return isinstance(error.cause, CancelledError)
+
+
+def typed_error(error: ActivityError) -> Exception:
+    """The `HelixError` that an activity raised; other failures stay as they are."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type is None:
+        return error
+    kind = getattr(errors, cause.type, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.HelixError)):
+        return error
+    facts: dict[str, Any] = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+    return kind(cause.message, **facts)
+
+
+def _reason(error: ActivityError) -> str:
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return cause.message
+    return type(cause).__name__ if cause else "failed"
+
+
+
+async def run_to_completion(handle: "workflow.ActivityHandle[R]", on_cancel: Callable[[], None]) -> R:
+    """Await an activity whatever happens meanwhile; cancels are remembered, not passed on.
+
+    One shield is not enough: the workflow would close before the activity ends.  Loops on the handle
+    only, so that an eviction, which is no `CancelledError`, passes.
+    """
+    while not handle.done():
+        try:
+            await workflow.wait([handle])
+        except asyncio.CancelledError:
+            on_cancel()
+    return handle.result()
+
+

@@ -1,0 +1,97 @@
+"""Clean-up: save, flush, evict, each to completion and independent of the others, with receipts."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from helix_temporal.models.hooks import SessionEnded
+from helix_temporal.models.sessions import Receipt, SaveValuesInput
+from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
+from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
+from helix_temporal.workflows._turns import Conversation
+
+
+class Finaliser:
+    """Runs the clean-up of one open thread.
+
+    A second cancel does not stop it; each step has a budget, and past it the receipt says what is
+    left to the janitor.
+    """
+
+    def __init__(self, calls: TemporalCalls, on_cancel: Callable[[], None]) -> None:
+        self._calls, self._on_cancel = calls, on_cancel
+
+    async def run(
+        self, talk: Conversation, *, values: dict[str, Any] | None, closes: bool
+    ) -> tuple[Receipt, ...]:
+        """Save what is unsaved, archive what is not archived, then drop the hot record.
+
+        ``closes`` shuts the epoch, for when a step may still be running somewhere.
+        """
+        receipts = []
+        if values is not None:
+            receipts.append(await self._save(talk, values))
+        if closes or not talk.handle.archived:
+            receipts.append(await self._flush(talk, closes=closes))
+        receipts.append(await self._evict(talk))
+        return tuple(receipts)
+
+    async def _save(self, talk: Conversation, values: dict[str, Any]) -> Receipt:
+        request = SaveValuesInput(
+            thread_id=talk.request.thread_id, epoch=talk.handle.epoch, values=values
+        )
+        receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
+        if saved is not None:
+            update = {"slice_version": saved.version, "archived": False}
+            talk.handle = talk.handle.model_copy(update=update)
+        return receipt
+
+    async def _flush(self, talk: Conversation, *, closes: bool) -> Receipt:
+        request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=closes)
+        receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
+        if flushed is None:
+            return receipt
+        talk.handle = talk.handle.model_copy(update={"archived": flushed.status != "unavailable"})
+        return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
+
+    async def _evict(self, talk: Conversation) -> Receipt:
+        request = ThreadEpochInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
+        receipt, evicted = await self._done("evict", lambda: self._calls.start_evict(request))
+        if evicted is None:
+            return receipt
+        return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
+
+    async def ended(self, activity: str, event: SessionEnded) -> Receipt:
+        """Tell the agent's end hook."""
+        return (await self._done("session_ended", lambda: self._calls.start_hook(activity, event)))[0]
+
+    async def _done(self, name: str, start: Callable[[], "workflow.ActivityHandle[Any]"]) -> tuple[Receipt, Any]:
+        try:
+            result = await run_to_completion(start(), self._on_cancel)
+        except ActivityError as error:
+            cause = typed_error(error)
+            return Receipt(name=name, ok=False, detail=describe(cause)), None
+        return Receipt(name=name, ok=True), result
+
+
+async def catch_up(calls: TemporalCalls, talk: Conversation) -> None:
+    """Try once to archive what an earlier flush left; it is tried again if that fails."""
+    request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
+    try:
+        flushed = await calls.try_flush(request)
+    except ActivityError as error:
+        if asyncio_cancelled(error):
+            raise asyncio.CancelledError from error
+        return
+    talk.handle = talk.handle.model_copy(update={"archived": flushed.status != "unavailable"})
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of a failure, without Temporal's wrapping."""
+    if isinstance(error, ActivityError) and error.cause is not None:
+        error = error.cause
+    kind = getattr(error, "type", None) or type(error).__name__
+    return f"{kind}: {getattr(error, 'message', None) or error}"[:500]

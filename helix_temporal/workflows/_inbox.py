@@ -1,0 +1,83 @@
+"""The inbox: messages that wait for a turn, and the callers that wait for an answer.  Pure state."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.models.sessions import (
+    Answered,
+    AnswerRef,
+    AskResult,
+    AskStatus,
+    UserMessage,
+)
+
+REMEMBERED: Final = 32
+"""Answers that an execution remembers by reference, and carries along."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A message in the session, and what its askers are told once that is known."""
+
+    message: UserMessage
+    result: AskResult | None = None
+
+
+class Inbox:
+    """Messages enter the thread only at turn boundaries; those that waited together become one turn."""
+
+    def __init__(self, waiting: Sequence[UserMessage] = (), answered: Sequence[Answered] = ()) -> None:
+        self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, Entry(each)) for each in waiting)
+        self._taken: dict[str, Entry] = {}
+        self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: UserMessage) -> Entry:
+        """Add a message; one whose id waits or is being answered is the same message sent again."""
+        known = self._taken.get(message.id) or self._waiting.get(message.id)
+        if known is not None:
+            return known
+        entry = Entry(message)
+        self._waiting[message.id] = entry
+        return entry
+
+    def answered(self, message_id: str) -> AnswerRef | None:
+        """Where the answer to an earlier message is, if it is remembered."""
+        return self._answered.get(message_id)
+
+    def take(self) -> list[Entry]:
+        """All waiting messages, in order: the next turn's."""
+        taken = list(self._waiting.values())
+        self._taken = dict(self._waiting)
+        self._waiting.clear()
+        return taken
+
+    def drop(self, entry: Entry, result: AskResult) -> None:
+        """A message that is refused before it enters the thread."""
+        self._taken.pop(entry.message.id, None)
+        entry.result = result
+
+    def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
+        """The turn is over: tell everybody who waits for it."""
+        for entry in self._taken.values():
+            entry.result = result
+            if answer is not None:
+                self._answered[entry.message.id] = answer
+        self._taken = {}
+        while len(self._answered) > REMEMBERED:
+            self._answered.popitem(last=False)
+
+    def give_up(self, taken: AskResult, waiting: AskResult | None = None) -> None:
+        """The run ends: nobody may wait any longer."""
+        self.finish(taken)
+        for entry in self._waiting.values():
+            entry.result = waiting or AskResult(status=AskStatus.MOVED)
+
+    def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...]]:
+        """What the next run needs: waiting messages in order, and remembered answers."""
+        answered = tuple(Answered(message_id=id, answer=answer) for id, answer in self._answered.items())
+        return tuple(entry.message for entry in self._waiting.values()), answered

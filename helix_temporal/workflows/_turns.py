@@ -1,0 +1,326 @@
+"""A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.models.agents import AgentFacts, ToolFacts
+from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    EndTurnInput,
+    ExitReason,
+    OpenHandle,
+    OpenSessionInput,
+    OpenSessionResult,
+    ReopenHeads,
+    RunStepInput,
+    RunStepResult,
+    StepInput,
+    ToolInput,
+    ToolResult,
+    UserMessage,
+)
+from helix_temporal.workflows._calls import Calls, ToolFailedError
+
+OPEN_TRIES: Final = 5
+"""Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
+OPEN_PAUSE: Final = 1.0
+REOPENS: Final = 20
+"""Re-opens of one turn; more mean that the stores forget faster than we write."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """An open thread as the workflow knows it; outlives turns, changed only here."""
+
+    request: OpenSessionInput
+    handle: OpenHandle
+    facts: AgentFacts
+    backlog: int = 0
+    reopened: int = 0
+    turns_run_again: int = 0
+
+    @property
+    def head(self) -> Head:
+        """Where the thread stands."""
+        return self.handle.head
+
+    def take(self, result: RunStepResult) -> None:
+        """Remember what a step says of the thread."""
+        self.backlog = result.backlog
+        self.handle = OpenHandle(
+            epoch=self.handle.epoch,
+            head=result.head,
+            slice_version=result.slice_version,
+            archived=result.archived,
+        )
+
+
+@dataclass(slots=True)
+class TurnResult:
+    """How a turn ended.
+
+    Attributes:
+        answer: Where its answer is; None if it gave none.
+        text: The answer's text if it is short.
+        in_thread: Its inputs are in the thread.
+        dropped: Messages that had been answered by an earlier turn.
+    """
+
+    exit_reason: ExitReason
+    answer: AnswerRef | None = None
+    text: str | None = None
+    in_thread: bool = False
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    dropped: tuple[str, ...] = ()
+
+
+class _RunAgain(Exception):
+    """The record lost this turn's steps: it starts over from its beginning."""
+
+
+async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSessionResult:
+    """Open a thread; one that meets another epoch tries again, as a new open with a higher one.
+
+    Raises:
+        FencedError: Another execution took the thread over, or every try met another epoch.
+    """
+    for attempt in range(OPEN_TRIES):
+        try:
+            return await calls.open(request)
+        except FencedError as fenced:
+            if "owner" in fenced.facts or attempt == OPEN_TRIES - 1:
+                raise
+            await calls.pause(OPEN_PAUSE)
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+class Turn:
+    """One turn of a session.
+
+    Args:
+        interrupted: Whether to end after the present step.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        conversation: Conversation,
+        *,
+        number: int,
+        max_steps: int,
+        values: dict[str, Any] | None = None,
+    ) -> None:
+        self._calls, self._talk = calls, conversation
+        self._number, self._max_steps, self._values = number, max_steps, values
+        self._start = conversation.head
+        self._reopens = 0
+        self.interrupted = False
+        self.steps = 0
+        self.usage = Usage()
+        self.in_thread = False
+
+    async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
+        """Run to the final answer, the last step allowed, an interrupt, or a tool that waits."""
+        users = tuple(_user_input(message) for message in messages)
+        while True:
+            try:
+                return await self._run(users)
+            except _RunAgain:
+                self._talk.turns_run_again += 1
+                self.in_thread = False
+
+    async def _run(self, users: tuple[StepInput, ...]) -> TurnResult:
+        inputs = users
+        dropped: tuple[str, ...] = ()
+        while True:
+            before = self._talk.head
+            result = await self._step(inputs)
+            dropped = dropped or result.dropped
+            if not result.calls:
+                return self._answered(result, dropped)
+            outcomes = await self._tools(result)
+            if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
+                await self._reopen(before)
+                if self._talk.head != before:
+                    raise _RunAgain
+                continue
+            inputs = self._results(result, outcomes)
+            reason = self._ends(outcomes)
+            if reason is not None:
+                return await self._end(inputs, reason, dropped)
+
+    def _ends(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
+        if any(outcome.wait for outcome in outcomes):
+            return ExitReason.WAITING
+        if self.interrupted:
+            return ExitReason.INTERRUPTED
+        return ExitReason.MAX_STEPS if self.steps >= self._max_steps else None
+
+    def _answered(self, result: RunStepResult, dropped: tuple[str, ...]) -> TurnResult:
+        answer = result.answer
+        if answer is None and result.head.position > 0:
+            answer = AnswerRef(position=result.head.position - 1, id=result.head.last_id)
+        return self._turn_result(ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped)
+
+    async def _end(self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]) -> TurnResult:
+        """Results without a further answer: every call is answered, and the turn is whole."""
+        talk = self._talk
+
+        async def attempt() -> RunStepResult:
+            return await self._calls.end_turn(
+                EndTurnInput(
+                    session_id=talk.request.session_id,
+                    **_thread(talk.request),
+                    epoch=talk.handle.epoch,
+                    head=talk.head,
+                    inputs=inputs,
+                )
+            )
+
+        talk.take(await self._at_head(attempt))
+        return self._turn_result(reason, dropped=dropped)
+
+    def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
+        return TurnResult(reason, in_thread=True, steps=self.steps, usage=self.usage, **fields)
+
+    # -- steps
+
+    async def _step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
+        talk = self._talk
+
+        async def attempt() -> RunStepResult:
+            return await self._calls.run_step(
+                RunStepInput(
+                    session_id=talk.request.session_id,
+                    **_thread(talk.request),
+                    agent=talk.request.agent,
+                    epoch=talk.handle.epoch,
+                    head=talk.head,
+                    inputs=inputs,
+                    turn=self._number,
+                    **({"values": self._values} if self._values is not None else {}),
+                )
+            )
+
+        result = await self._at_head(attempt)
+        talk.take(result)
+        self._values = None
+        self.steps += 1
+        self.in_thread = True
+        if result.usage is not None:
+            self.usage = self.usage + result.usage
+        return result
+
+    async def _at_head(self, attempt: Any) -> RunStepResult:
+        """Do it where the thread stands; if it stands elsewhere, open again and look."""
+        while True:
+            try:
+                result: RunStepResult = await attempt()
+                return result
+            except (HeadMovedError, FencedError) as moved:
+                head = self._talk.head
+                self._reopens += 1
+                if self._reopens > REOPENS:
+                    raise
+                await self._reopen(head)
+                if self._talk.head == head:
+                    continue
+                if self._talk.head == self._start:
+                    raise _RunAgain from moved
+                raise
+
+    async def _reopen(self, known: Head) -> None:
+        await reopen(self._calls, self._talk, known, self._start)
+
+    # -- tools
+
+    async def _tools(self, result: RunStepResult) -> list[ToolResult]:
+        """Run the tools that a step asks for; results in call order, whoever ends first."""
+        runs = [self._tool(result, ordinal, call) for ordinal, call in enumerate(result.calls)]
+        if not self._talk.facts.parallel_tools:
+            return [await run for run in runs]
+        # gather would leave the others running when one is cancelled.
+        tasks = [asyncio.create_task(run) for run in runs]
+        try:
+            return [await task for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _tool(self, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
+        facts = self._talk.facts.tool(call.name)
+        if facts is None:
+            known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
+            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
+        return await self._run_tool(facts, result, ordinal, call)
+
+    async def _run_tool(self, facts: ToolFacts, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
+        request = self._talk.request
+        try:
+            outcome = await self._calls.run_tool(
+                facts,
+                ToolInput(
+                    session_id=request.session_id,
+                    thread_id=request.thread_id,
+                    agent=request.agent,
+                    tool=call.name,
+                    call=call,
+                    key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
+                    turn=self._number,
+                    position=result.head.position,
+                    **({"metadata": request.metadata} if request.metadata else {}),
+                ),
+            )
+        except ToolFailedError as failed:
+            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+        if outcome.usage is not None:
+            self.usage = self.usage + outcome.usage
+        return outcome
+
+    def _results(self, result: RunStepResult, outcomes: Sequence[ToolResult]) -> tuple[StepInput, ...]:
+        return tuple(
+            _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome)
+            for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
+        )
+
+
+async def reopen(calls: Calls, talk: Conversation, known: Head, turn_start: Head) -> None:
+    """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
+
+    Raises:
+        FencedError: Another execution took the thread over.
+    """
+    talk.reopened += 1
+    request = talk.request.model_copy(
+        update={"reopen": ReopenHeads(known=known, turn_start=turn_start), "mode": "continue", "rewind_to": None}
+    )
+    opened = await open_conversation(calls, request)
+    talk.handle = opened.handle
+
+
+def _thread(request: OpenSessionInput) -> dict[str, str]:
+    """The thread's id where it is not the session's."""
+    return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}
+
+
+def _user_input(message: UserMessage) -> StepInput:
+    fields: dict[str, Any] = {"id": message.id, "text": message.text}
+    if message.ref is not None:
+        fields["ref"] = message.ref
+    if message.metadata:
+        fields["metadata"] = message.metadata
+    return StepInput(**fields)
+
+
+def _tool_input(id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
+    fields: dict[str, Any] = {"id": id, "call": call.id, "name": call.name}
+    for name in ("text", "parts", "ref", "is_error", "usage"):
+        if getattr(outcome, name):
+            fields[name] = getattr(outcome, name)
+    return StepInput(**fields)
