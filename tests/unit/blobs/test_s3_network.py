@@ -9,7 +9,7 @@ import pytest
 
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.blobs.s3 import S3Blobs
-from helix_temporal.devstack import S3Endpoint
+from helix_temporal.devstack import S3Endpoint, seaweedfs
 from helix_temporal.errors import ArchiveAccessError, StoreUnavailableError
 from helix_temporal.testing.proxy import CutReply, FaultProxy, HoldRequest, StallReply
 
@@ -226,6 +226,26 @@ async def test_a_wrong_secret_is_denied_and_not_shown(s3: S3Endpoint, key: str) 
     assert "WRONG" not in str(caught.value)
     with pytest.raises(ArchiveAccessError, match="403"):
         await store.delete(key)
+    await store.close()
+
+
+async def test_credentials_that_may_only_read_are_denied_writes(
+    s3: S3Endpoint, direct: S3Blobs, key: str
+) -> None:
+    """A worker with too few rights says so with the first write and changes nothing."""
+    store = S3Blobs(
+        s3.bucket,
+        endpoint=s3.endpoint,
+        access_key=seaweedfs.READER_ACCESS_KEY,
+        secret_key=seaweedfs.READER_SECRET_KEY,
+    )
+    await direct.put(key, b"before")
+    assert await stored(store, key) == b"before"
+    with pytest.raises(ArchiveAccessError, match="403 AccessDenied"):
+        await store.put(key, b"after")
+    with pytest.raises(ArchiveAccessError, match="403 AccessDenied"):
+        await store.delete(key)
+    assert await stored(direct, key) == b"before"
     await store.close()
 
 
