@@ -175,7 +175,7 @@ async def _ask(client: Redis | RedisCluster, *args: Value) -> bytes | None:
     if isinstance(client, RedisCluster):
         reply = await client.execute_command(*args)
     else:
-        pool = client.connection_pool
+        pool: Any = client.connection_pool
         connection = await pool.get_connection()
         try:
             await connection.send_command(*args)

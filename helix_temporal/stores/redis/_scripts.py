@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Final
 
-_FOLDER: Final = files(__package__) / "lua"
+_FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
 _RECORD: Final = (_FOLDER / "_record.lua").read_text("utf-8")
 
 
