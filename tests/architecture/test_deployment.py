@@ -1,0 +1,131 @@
+"""Files that other programs read: the compose file, the image of the workers, CI.
+
+No container engine may be there, so they are checked against the published schemas that check-jsonschema
+carries, and for what a schema can't say.
+"""
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from helix_temporal.devstack import seaweedfs, temporal
+from helix_temporal.settings import Settings
+from tests.architecture._project import ROOT
+
+SERVERS = {"temporal", "postgres", "valkey", "seaweedfs"}
+WORKERS = {"session-worker", "maintenance-worker"}
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The parsed compose file."""
+    parsed: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        ("docker-compose.yml", "vendor.compose-spec"),
+        (".github/workflows/ci.yml", "vendor.github-workflows"),
+    ],
+)
+def test_a_file_follows_its_published_schema(file: str, schema: str) -> None:
+    """A wrong key is ignored or refused only where the file is used."""
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_compose_offers_the_servers_of_the_dev_command(compose: dict[str, Any]) -> None:
+    """The same stack, with or without containers."""
+    without_profile = {name for name, service in compose["services"].items() if "profiles" not in service}
+    assert without_profile == SERVERS
+
+
+def test_every_server_has_a_health_check(compose: dict[str, Any]) -> None:
+    """Workers wait for servers that are ready, not only started."""
+    assert {name for name, service in compose["services"].items() if "healthcheck" in service} == SERVERS
+
+
+def test_every_server_keeps_its_data_in_a_declared_volume(compose: dict[str, Any]) -> None:
+    """``docker compose down`` loses nothing."""
+    used = {name: compose["services"][name]["volumes"][0].split(":")[0] for name in SERVERS}
+    assert set(used.values()) == set(compose["volumes"])
+
+
+def test_ports_are_open_to_this_machine_only(compose: dict[str, Any]) -> None:
+    """The passwords are known to everyone."""
+    ports = [port for name in SERVERS for port in compose["services"][name]["ports"]]
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_workers_come_by_profile_and_wait_for_all_servers(compose: dict[str, Any]) -> None:
+    """One asks for them; by default one runs the worker one is writing."""
+    workers = {name: service for name, service in compose["services"].items() if "profiles" in service}
+    assert workers.keys() == WORKERS
+    assert all(worker["profiles"] == ["workers"] for worker in workers.values())
+    healthy = {name: {"condition": "service_healthy"} for name in SERVERS}
+    assert all(worker["depends_on"] == healthy for worker in workers.values())
+
+
+def test_the_environment_of_the_workers_is_read_by_settings(compose: dict[str, Any]) -> None:
+    """A misspelt variable would be ignored silently."""
+    environment = compose["services"]["session-worker"]["environment"]
+    known = {f"HELIX_{name.upper()}" for name in Settings.model_fields}
+    assert environment.keys() <= known
+    assert Settings.from_env(environment).has_cold_tier
+
+
+def test_compose_tunes_temporal_as_the_dev_command_does(compose: dict[str, Any]) -> None:
+    """Without the dispatch settings each step of a workflow waits 30 ms."""
+    assert set(temporal.arguments()) <= set(compose["services"]["temporal"]["command"])
+
+
+def test_compose_has_the_keys_that_workers_use(compose: dict[str, Any]) -> None:
+    """One pair of keys, said in two places."""
+    identities = compose["configs"]["identities"]["content"]
+    environment = compose["services"]["session-worker"]["environment"]
+    assert environment["HELIX_S3_ACCESS_KEY"] == seaweedfs.ACCESS_KEY
+    assert environment["HELIX_S3_SECRET_KEY"] == seaweedfs.SECRET_KEY
+    assert seaweedfs.SECRET_KEY in identities
+
+
+def test_images_have_versions(compose: dict[str, Any]) -> None:
+    """``latest`` of next year is another server."""
+    images = [service["image"] for service in compose["services"].values() if "image" in service]
+    assert [image for image in images if not re.search(r":v?[0-9]", image)] == []
+
+
+def test_what_the_worker_image_copies_is_there_and_let_through() -> None:
+    """The ignore file lets through a few names only; a forgotten one fails the build."""
+    dockerfile = (ROOT / "workers" / "Dockerfile").read_text()
+    copied = [
+        name for line in re.findall(r"^COPY (.*)$", dockerfile, re.MULTILINE) for name in line.split()[:-1]
+    ]
+    allowed = set(re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert set(copied) == allowed
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
+def test_the_commands_of_the_workers_are_there(compose: dict[str, Any]) -> None:
+    """A renamed worker would be found at its first deployment."""
+    commands = [compose["services"][name]["command"][0] for name in sorted(WORKERS)]
+    assert [command for command in commands if not (ROOT / command).is_file()] == []
+
+
+def test_actions_of_ci_are_pinned_by_commit_and_have_no_rights_by_default() -> None:
+    """A tag can be moved to other code."""
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    used = re.findall(r"uses: (\S+)", text)
+    assert [action for action in used if not re.search(r"@[0-9a-f]{40}$", action)] == []
+    assert yaml.safe_load(text)["permissions"] == {}

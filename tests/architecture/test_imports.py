@@ -1,0 +1,51 @@
+"""Which module may import which: the contracts of ``[tool.importlinter]``, and doors that stay light."""
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.architecture._project import ROOT
+
+DRIVERS: Final = {"asyncpg", "redis", "aioboto3", "aiobotocore", "boto3", "botocore", "aiohttp"}
+
+
+def test_the_import_contracts_are_kept() -> None:
+    """Layers that leak can't be taken apart any more; a driver in the wrong place makes workflows heavy."""
+    checked = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        "helix_temporal",
+        "helix_temporal.models",
+        "helix_temporal.agents",
+        "helix_temporal.activities",
+        "helix_temporal.workflows",
+        "helix_temporal.client",
+        "helix_temporal.errors",
+        "helix_temporal.settings",
+        "helix_temporal.stores.protocols",
+        "helix_temporal.blobs",
+        "helix_temporal.coldtier",
+        "helix_temporal.devstack",
+        "helix_temporal.cli",
+    ],
+)
+def test_a_door_opens_without_any_driver(door: str) -> None:
+    """Redis costs some 100 ms per workflow run; with aioboto3 workflows don't load in the sandbox at all."""
+    code = f"import sys, {door}; print(sorted({DRIVERS!r} & sys.modules.keys()))"
+    opened = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert opened.returncode == 0, opened.stderr
+    assert opened.stdout.strip() == "[]"

@@ -1,0 +1,114 @@
+"""What users install: the wheel, and the versions it is tested with."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.architecture._project import PACKAGE, ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the tree as it is."""
+    target = tmp_path_factory.mktemp("wheel")
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(target.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def files(wheel: Path) -> set[str]:
+    """The names in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def about(wheel: Path, files: set[str]) -> Message:
+    """The wheel's metadata."""
+    name = next(name for name in files if name.endswith(".dist-info/METADATA"))
+    with zipfile.ZipFile(wheel) as archive:
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_the_wheel_holds_every_file_of_the_package(files: set[str]) -> None:
+    """A script or statement that is left out fails in production only."""
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted <= files
+    assert "helix_temporal/py.typed" in files
+    assert any(name.endswith(".lua") for name in files)
+
+
+def test_the_wheel_holds_nothing_else(files: set[str]) -> None:
+    """Tests, examples and workers would land in everybody's site-packages."""
+    assert {name.split("/")[0].split("-")[0] for name in files} == {"helix_temporal"}
+
+
+def test_the_core_brings_what_the_design_names(about: Message) -> None:
+    """Command line, servers and tools are extras; an application installs seven libraries."""
+    required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
+    core = {requirement.name for requirement in required if requirement.marker is None}
+    assert core == {"temporalio", "pydantic", "asyncpg", "redis", "aioboto3", "orjson", "zstandard"}
+
+
+def test_the_licence_is_in_the_wheel(about: Message, files: set[str]) -> None:
+    """MIT asks for no more than that."""
+    assert about["License-Expression"] == "MIT"
+    assert any(name.endswith("licenses/LICENSE") for name in files)
+
+
+def test_constraints_name_versions_and_nothing_else() -> None:
+    """No address of a registry: everybody installs from the one they use."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    odd = [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line)]
+    assert odd == []
+
+
+def test_every_requirement_is_pinned_within_its_range() -> None:
+    """A clone of next year installs what was tested today."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    pinned = {canonicalize_name(name): version for name, version in pins().items()}
+    requirements = [Requirement(text) for text in stated if not text.startswith("helix-temporal")]
+    loose = [
+        str(requirement)
+        for requirement in requirements
+        if not requirement.specifier.contains(pinned.get(canonicalize_name(requirement.name), "0"))
+    ]
+    assert loose == []
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    """Tests that pass with other versions prove nothing about these."""
+    installed = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
+    other = {
+        name: (installed[canonicalize_name(name)], version)
+        for name, version in pins().items()
+        if installed.get(canonicalize_name(name), version) != version
+    }
+    assert other == {}
