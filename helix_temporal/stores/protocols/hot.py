@@ -47,6 +47,8 @@ class HotHeader:
         archived_size: ``size`` at that position.
         unarchived_since: Store clock in ms of the oldest append beyond ``archived``, 0 if none.
         deleted: A tombstone: the thread was deleted and only its epoch is remembered.
+        born: The epoch that created the thread.
+        cut: Messages that the last open cut because their turn had not ended.
     """
 
     thread_id: str
@@ -64,6 +66,8 @@ class HotHeader:
     archived_size: int = 0
     unarchived_since: int = 0
     deleted: bool = False
+    born: int = 0
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,8 @@ class StepAppend:
 
     Attributes:
         answer: None for a plain append, whose identity is its inputs alone.
-        commits: The step ends its turn: everything up to its end becomes committed.
+        commits: The step ends its turn: everything up to its end becomes committed; not if its first
+            answer stands there and asks for tools.
         slice: Saved with the step if given; ``slice_version`` is the version it replaces.
         archived: What the caller knows of the archive; moves the hint.
     """

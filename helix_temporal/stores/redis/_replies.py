@@ -58,6 +58,8 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
         header.unarchived_since,
         int(header.closed),
         int(header.deleted),
+        header.born,
+        header.cut,
         header.owner,
         header.head.last_id,
         header.base.last_id,
@@ -78,9 +80,9 @@ def read(reply: bytes, thread_id: str) -> Reply:
     """Read what ``reply()`` in ``_record.lua`` wrote."""
     end = reply.index(b"\n")
     numbers = [*map(int, reply[1:end].split())]
-    epoch, head, committed, base, version, size, archived, archived_size, since, *flags = numbers[:11]
+    epoch, head, committed, base, version, size, archived, archived_size, since, *flags = numbers[:13]
     texts, at = [], end + 1
-    for length in numbers[11:]:
+    for length in numbers[13:]:
         texts.append(reply[at : at + length])
         at += length
     owner, last_id, before, adapter, data = texts
@@ -100,6 +102,8 @@ def read(reply: bytes, thread_id: str) -> Reply:
         archived_size=archived_size,
         unarchived_since=since,
         deleted=flags[1] == 1,
+        born=flags[2],
+        cut=flags[3],
     )
     return Reply(chr(reply[0]), header, reply[at:])
 

@@ -3,8 +3,8 @@
 -- first and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
 
 local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
-  OWNER, LAST, BEFORE, ADAPTER, SLICE, ID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17
-local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'f', 'g', 'u', 'x', 'd', 'o', 'l', 'p', 'a', 's', 'i'}
+  BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, SLICE, ID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
+local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 's', 'i'}
 local PER_FIELD, PER_CALL = 64, 2000
 
 local function text(number)  -- tostring() gives 1e+15
@@ -20,7 +20,7 @@ end
 local function reply(status, h, rest)
   return status .. h[EPOCH] .. ' ' .. h[HEAD] .. ' ' .. h[COMMITTED] .. ' ' .. h[BASE] .. ' ' .. h[VERSION] .. ' '
     .. h[SIZE] .. ' ' .. h[ARCHIVED] .. ' ' .. h[ARCHIVED_SIZE] .. ' ' .. h[SINCE] .. ' ' .. h[CLOSED] .. ' '
-    .. h[DELETED] .. ' ' .. #h[OWNER] .. ' ' .. #h[LAST] .. ' ' .. #h[BEFORE] .. ' ' .. #h[ADAPTER] .. ' '
+    .. h[DELETED] .. ' ' .. h[BORN] .. ' ' .. h[CUT] .. ' ' .. #h[OWNER] .. ' ' .. #h[LAST] .. ' ' .. #h[BEFORE] .. ' ' .. #h[ADAPTER] .. ' '
     .. #h[SLICE] .. '\n' .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[SLICE] .. (rest or '')
 end
 
