@@ -148,7 +148,9 @@ class Flushing:
             # The record starts, as far as this flush looks, with the step itself.
             own = replace(header, base=step.head)
             first_try = HotSnapshot(own, step.head.position, appended.records)
-        request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=step.commits)
+        # The first answer may have asked for tools where ours ended the turn.
+        commits = step.commits and header.committed >= appended.head.position
+        request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
         try:
             async with asyncio.timeout(self._step_seconds):
                 return await self.flush(request, first_try=first_try)

@@ -243,6 +243,12 @@ def select(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[in
     return start, tuple(held[:count])
 
 
+def ends_turn(step: StepAppend, stored: Sequence[Record]) -> bool:
+    """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
+    a later attempt's own answer would have been."""
+    return step.commits and stored[-1].kind != Kind.CALLS
+
+
 def step_end(step: StepAppend, stored: Sequence[Record]) -> Head:
     """The head just after this step."""
     return head_after(step.head, stored)

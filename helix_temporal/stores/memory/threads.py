@@ -124,7 +124,8 @@ class MemoryThreads:
             raise _decide.conflict(step, header, stored)
         end = head_after(step.head, stored)
         grown = thread.records if repeated else thread.records + stored
-        header = self._after(header, step, end, added=0 if repeated else size_of(stored))
+        commits = _decide.ends_turn(step, stored)
+        header = self._after(header, step, end, commits, added=0 if repeated else size_of(stored))
         unexpiring = not repeated or header.committed != thread.header.committed
         expires_at = None if unexpiring else thread.expires_at
         self._threads[step.thread_id] = _Thread(header, grown, expires_at)
@@ -245,7 +246,9 @@ class MemoryThreads:
             raise _decide.stale_slice(header, step.slice_version)
         return replace(header, slice=step.slice, slice_version=step.slice_version + 1)
 
-    def _after(self, header: HotHeader, step: StepAppend, end: Head, *, added: int) -> HotHeader:
+    def _after(
+        self, header: HotHeader, step: StepAppend, end: Head, commits: bool, *, added: int
+    ) -> HotHeader:
         before = header.head
         head = end if added else before
         archived, archived_size = _decide.moved_hint(header, step.archived, head.position)
@@ -255,7 +258,7 @@ class MemoryThreads:
         return replace(
             header,
             head=head,
-            committed=max(header.committed, end.position) if step.commits else header.committed,
+            committed=max(header.committed, end.position) if commits else header.committed,
             size=header.size + added,
             archived=archived,
             archived_size=archived_size,

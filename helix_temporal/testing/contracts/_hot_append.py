@@ -243,6 +243,19 @@ class AppendExtrasContract(HotTierFixtures):
         assert header == again.header
         assert again.header.committed == 2
 
+    async def test_an_answer_that_asks_for_tools_is_not_committed_by_a_repeat(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """Attempts of a model call may differ: the turn ends only if the answer that stands ends it."""
+        await opened(store, thread_id)
+        step = a_step(thread_id)
+        asks = a_message("look it up", kind=Kind.CALLS)
+        await store.append(replace(step, answer=asks))
+        again = await store.append(replace(step, commits=True))
+        assert again is not None
+        assert again.records[-1] == asks
+        assert again.header.committed == 0
+
     async def test_a_late_repeat_does_not_lower_the_committed_position(
         self, store: HotTier, thread_id: str
     ) -> None:
