@@ -26,7 +26,7 @@ help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 300 MB)
+setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 1 GB)
 
 $(STAMP): pyproject.toml constraints.txt
 	@bash .ci/setup $(VENV)

@@ -4,8 +4,10 @@ Servers are shared by the whole run, so take names from `redis_prefix`, `s3_pref
 `task_queue`; a test that wipes or kills a server starts its own (`own_valkey`, `helix_temporal.devstack`).
 """
 
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +75,14 @@ def own_valkey() -> Iterator[Valkey]:
     """A Redis server of the test's own, to wipe, kill and restart; acknowledged writes survive a crash."""
     with start_valkey(persistent=True) as server:
         yield server
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that other accounts can get to, which pytest's own ones are closed to."""
+    with tempfile.TemporaryDirectory(prefix="helix-test-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture

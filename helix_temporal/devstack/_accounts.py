@@ -5,25 +5,18 @@ import pwd
 import stat
 from pathlib import Path
 
-from helix_temporal.devstack._errors import ServerStartError
 from helix_temporal.devstack._processes import Account
 
 
 def unprivileged_account() -> Account | None:
-    """Who a server should run as: None, this very user, unless that is root.
-
-    Raises:
-        ServerStartError: This is root and there is no account ``nobody``.
-    """
+    """Who a server that refuses root should run as: None, this very user, unless that is root."""
     if os.geteuid() != 0:
         return None
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
-        raise ServerStartError(
-            "PostgreSQL refuses to run as root and there is no account 'nobody' to run it as;"
-            " run as another user, or set HELIX_POSTGRES_DSN to a server that runs"
-        ) from None
+        # Any id without files of its own does.
+        return Account(65534, 65534, "nobody")
     return Account(entry.pw_uid, entry.pw_gid, entry.pw_name)
 
 

@@ -68,17 +68,16 @@ def test_two_stacks_run_side_by_side() -> None:
         assert first.s3.endpoint != second.s3.endpoint
 
 
-async def test_a_given_directory_keeps_the_data(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_given_directory_keeps_the_data(open_directory: Path) -> None:
     """``--data`` lets one go on the next morning."""
-    directory = _searchable(tmp_path_factory)
-    with start_stack(["redis", "postgres", "s3"], directory=directory) as stack:
+    with start_stack(["redis", "postgres", "s3"], directory=open_directory) as stack:
         server = stack.servers["redis"]
         assert isinstance(server, Valkey)
         server.ask("SET", "kept", "yes")
         connection = await asyncpg.connect(stack.postgres.dsn)
         await connection.execute("CREATE TABLE kept (answer int); INSERT INTO kept VALUES (42)")
         await connection.close()
-    with start_stack(["redis", "postgres", "s3"], directory=directory) as stack:
+    with start_stack(["redis", "postgres", "s3"], directory=open_directory) as stack:
         connection = await asyncpg.connect(stack.postgres.dsn)
         assert await connection.fetchval("SELECT answer FROM kept") == 42
         await connection.close()
@@ -172,10 +171,3 @@ def test_a_data_directory_closed_to_postgres_is_refused_with_the_way_out(tmp_pat
         start_stack(["postgres"], directory=closed),
     ):
         pass
-
-
-def _searchable(factory: pytest.TempPathFactory) -> Path:
-    directory = factory.mktemp("data")
-    for path in (directory.parent.parent, directory.parent, directory):
-        path.chmod(path.stat().st_mode | 0o011)
-    return directory

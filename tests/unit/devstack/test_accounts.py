@@ -2,38 +2,29 @@
 
 from pathlib import Path
 
-import pytest
-
 from helix_temporal.devstack._accounts import blocking_directory, unreadable_file
 from helix_temporal.devstack._processes import Account
 
 SOMEBODY = Account(uid=54321, gid=54321, name="somebody")
 
 
-@pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    for directory in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        directory.chmod(0o755)
-    return tmp_path
-
-
-def test_a_directory_that_cannot_be_searched_is_found(open_path: Path) -> None:
+def test_a_directory_that_cannot_be_searched_is_found(open_directory: Path) -> None:
     """A virtual environment below a home of mode 0700 hides its programs from other accounts."""
-    closed = open_path / "home"
+    closed = open_directory / "home"
     (closed / "project" / "bin").mkdir(parents=True)
     closed.chmod(0o700)
     assert blocking_directory(closed / "project" / "bin", SOMEBODY) == closed
 
 
-def test_an_open_path_blocks_nobody(open_path: Path) -> None:
+def test_an_open_directory_blocks_nobody(open_directory: Path) -> None:
     """No copy is made where none is needed."""
-    (open_path / "bin").mkdir(mode=0o755)
-    assert blocking_directory(open_path / "bin", SOMEBODY) is None
+    (open_directory / "bin").mkdir(mode=0o755)
+    assert blocking_directory(open_directory / "bin", SOMEBODY) is None
 
 
-def test_a_file_that_cannot_be_read_is_found(open_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_found(open_directory: Path) -> None:
     """A strict umask at installation hides single files."""
-    hidden = open_path / "postgres"
+    hidden = open_directory / "postgres"
     hidden.touch()
     hidden.chmod(0o700)
-    assert unreadable_file(open_path, SOMEBODY) == hidden
+    assert unreadable_file(open_directory, SOMEBODY) == hidden
