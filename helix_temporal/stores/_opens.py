@@ -69,6 +69,17 @@ def check_adapter(request: OpenThread, adapter: str) -> None:
         )
 
 
+def committed_at(request: OpenThread, committed: int, cut: int) -> int:
+    """Up to where turns are finished once an open has cut at ``cut``.
+
+    A re-open that cuts into finished turns does so inside the turn that it has under way, so that
+    one is not finished: else a tool call without its results could become the end of the thread.
+    """
+    if request.reopen is not None and cut < committed:
+        return min(cut, request.reopen.turn_start.position)
+    return min(cut, committed)
+
+
 def taken(request: OpenThread, epoch: int) -> FencedError:
     """The error for an open that a higher epoch, or an equal one of another owner, came before."""
     return FencedError(

@@ -4,6 +4,8 @@ Nothing is archived, flush and hydrate say so, and what an acknowledgement is wo
 beneath promises (``docs/guarantees.md``).
 """
 
+# ruff: noqa: ARG002 (half of the protocol has nothing to do here)
+
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -21,6 +23,7 @@ from helix_temporal.stores._opens import (
     check_existence,
     check_hot_epoch,
     check_same_owner,
+    committed_at,
     taken,
 )
 from helix_temporal.stores._pages import Bounds, check_page, finish_page
@@ -36,6 +39,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.protocols.threads import (
+    Create,
     FlushReceipt,
     FlushStatus,
     FlushThread,
@@ -65,7 +69,7 @@ class HotThreads:
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
         for _ in range(TRIES):
-            snapshot = await self.hot.snapshot(request.thread_id, _lowest(request))
+            snapshot = await self._snapshot(request)
             header = snapshot.header if snapshot else None
             if header is not None and header.epoch >= request.epoch:
                 if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
@@ -75,6 +79,14 @@ class HotThreads:
             if changed is not None:
                 return _opened(changed)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    async def _snapshot(self, request: OpenThread) -> HotSnapshot | None:
+        """All that an open has to look at: what it names, and what it may have to cut."""
+        since = _lowest(request)
+        snapshot = await self.hot.snapshot(request.thread_id, since)
+        if snapshot is None or snapshot.first < max(snapshot.header.committed, 1):
+            return snapshot
+        return await self.hot.snapshot(request.thread_id, 0)
 
     def _change(self, request: OpenThread, snapshot: HotSnapshot | None) -> Rebase:
         old = snapshot.header if snapshot else None
@@ -89,6 +101,7 @@ class HotThreads:
                 slice=request.slice,
                 slice_version=1 if request.slice else 0,
                 adapter=request.adapter,
+                born=request.epoch,
             )
             return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
         check_same_owner(request, snapshot.header.owner)
@@ -107,7 +120,8 @@ class HotThreads:
             owner=request.owner,
             closed=False,
             head=cut,
-            committed=min(old.committed, cut.position),
+            committed=committed_at(request, old.committed, cut.position),
+            cut=old.head.position - cut.position,
             size=size,
             archived=NEVER_ARCHIVED,
         )
@@ -159,7 +173,8 @@ class HotThreads:
         """As `ThreadStore.fork`; every message passes through this process."""
         made = await self.hot.header(request.target_id)
         if made is not None and not made.deleted:
-            if made.epoch == request.epoch and made.owner == request.owner:
+            # Somebody may have opened it since, so that its owner tells no more.
+            if made.born == request.epoch and (made.epoch > made.born or made.owner == request.owner):
                 return _facts(made)
             raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
         source = _there(request.source_id, await self.hot.snapshot(request.source_id, 0))
@@ -174,6 +189,7 @@ class HotThreads:
                 request.target_id,
                 request.epoch,
                 request.owner,
+                Create.NEW,
                 records=records,
                 slice=source.header.slice if request.slice is None else request.slice,
                 adapter=source.header.adapter,
@@ -295,7 +311,7 @@ def _not_found(thread_id: str) -> ThreadNotFoundError:
 
 
 def _opened(header: HotHeader) -> OpenedThread:
-    return OpenedThread(header, created=header.head == EMPTY, cut=0)
+    return OpenedThread(header, created=header.born == header.epoch, cut=header.cut)
 
 
 def _facts(header: HotHeader) -> ThreadFacts:

@@ -1,0 +1,417 @@
+"""Contract of thread stores: open, its repeats, its fence and its cuts."""
+
+import asyncio
+
+import pytest
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.threads import Create, FlushThread, OpenThread, Reopen, ThreadStore
+from helix_temporal.testing.builders import EPOCH, a_message, an_answer, messages
+from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, calls, result
+
+
+class OpenContract(ThreadFixtures):
+    """Making threads and continuing them."""
+
+    async def test_open_makes_a_thread(self, threads: ThreadStore, thread_id: str) -> None:
+        """A new conversation starts empty, under the caller's epoch."""
+        opened = await threads.open(OpenThread(thread_id, EPOCH, "run-1"))
+        assert (opened.created, opened.cut, opened.header.head) == (True, 0, EMPTY)
+        assert (opened.header.epoch, opened.header.owner) == (EPOCH, "run-1")
+
+    async def test_open_continues_a_thread(self, author: Author) -> None:
+        """A later execution finds all finished turns."""
+        await author.turn("one")
+        opened = await author.later().open()
+        assert (opened.created, opened.cut, opened.header.head) == (False, 0, author.head)
+        assert await author.texts() == ["one", "hi there"]
+
+    async def test_open_of_an_empty_thread_does_not_create_it_again(self, author: Author) -> None:
+        """Hooks of a session's start fire once, also when nothing was said yet."""
+        assert not (await author.later().open()).created
+
+    async def test_new_refuses_a_thread_that_exists(self, author: Author) -> None:
+        """Creating never overwrites a conversation, and doesn't even take its epoch."""
+        await author.turn()
+        before = await author.image()
+        with pytest.raises(ThreadExistsError):
+            await author.later().open(create=Create.NEW)
+        assert await author.image() == before
+
+    async def test_never_refuses_a_thread_that_is_not_there(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """A mistyped id is an error rather than a new empty conversation."""
+        with pytest.raises(ThreadNotFoundError):
+            await Author(threads, thread_id).open(create=Create.NEVER)
+        with pytest.raises(ThreadNotFoundError):
+            await threads.facts(thread_id)
+
+    async def test_never_continues_a_thread(self, author: Author) -> None:
+        """Continuing needs no permission to create."""
+        await author.turn()
+        assert (await author.later().open(create=Create.NEVER)).header.head == author.head
+
+    async def test_a_repeated_open_gives_the_same_answer(self, author: Author) -> None:
+        """The activity is tried again when its first answer was lost."""
+        await author.turn()
+        later = author.later()
+        first = await later.open()
+        assert await later.open() == first
+
+    async def test_a_repeated_open_remembers_that_it_created(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """The hooks of a new session run although the first answer was lost."""
+        author = Author(threads, thread_id)
+        first = await author.open(create=Create.NEW, state=b"{}", adapter="plain")
+        assert await author.open(create=Create.NEW, state=b"{}", adapter="plain") == first
+        assert first.created
+
+    async def test_a_repeated_open_remembers_what_it_cut(self, author: Author) -> None:
+        """Somebody is told that an unfinished turn was dropped."""
+        await author.turn()
+        await author.asks_for_tools()
+        later = author.later()
+        first = await later.open()
+        assert first.cut == 2
+        assert await later.open() == first
+
+    async def test_a_late_attempt_of_an_open_keeps_what_was_appended(self, author: Author) -> None:
+        """A zombie of the open activity must not undo the session's work."""
+        await author.turn("one")
+        again = await Author(author.threads, author.thread_id).open()
+        assert (again.header.head, again.created) == (author.head, True)
+        assert await author.texts() == ["one", "hi there"]
+
+    async def test_open_with_records_makes_a_committed_thread(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """A conversation that was recorded elsewhere becomes a thread at once."""
+        records = messages(5)
+        opened = await Author(threads, thread_id).open(records=records)
+        assert (opened.header.head, opened.header.committed) == (Head(position=5, last_id="m4"), 5)
+        assert await Author(threads, thread_id).everything() == records
+
+    async def test_open_stores_the_slice_of_a_new_thread(self, threads: ThreadStore, thread_id: str) -> None:
+        """State that belongs to the thread is there from its first moment."""
+        await Author(threads, thread_id).open(state=b'{"tasks":[]}')
+        facts = await threads.facts(thread_id)
+        assert (facts.slice, facts.slice_version) == (b'{"tasks":[]}', 1)
+
+    async def test_open_keeps_the_slice_of_an_old_thread(self, author: Author) -> None:
+        """A default for new threads never replaces real state."""
+        await author.threads.save_slice(author.thread_id, author.epoch, b"mine", 0)
+        await author.later().open(state=b"default")
+        facts = await author.facts()
+        assert (facts.slice, facts.slice_version) == (b"mine", 1)
+
+    async def test_another_adapter_is_refused(self, threads: ThreadStore, thread_id: str) -> None:
+        """Bodies of one format are not given to code that reads another."""
+        author = Author(threads, thread_id)
+        await author.open(adapter="anthropic")
+        before = await author.image()
+        with pytest.raises(InvalidRequestError, match="'anthropic'"):
+            await author.later().open(adapter="openai")
+        assert await author.image() == before
+
+    async def test_the_adapter_is_remembered(self, threads: ThreadStore, thread_id: str) -> None:
+        """The thread knows its format although later opens don't state it."""
+        author = Author(threads, thread_id)
+        await author.open(adapter="anthropic")
+        assert (await author.later().open()).header.adapter == "anthropic"
+
+
+class FencingContract(ThreadFixtures):
+    """A higher epoch shuts out lower ones, whatever they try; nothing changes."""
+
+    @pytest.fixture
+    async def successor(self, author: Author) -> Author:
+        """Who opened the thread after ``author`` had finished one turn."""
+        await author.turn()
+        successor = author.later(owner="run-2")
+        await successor.open()
+        return successor
+
+    async def test_a_lower_epoch_may_not_append(self, author: Author, successor: Author) -> None:
+        """A step of a terminated execution comes too late."""
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await author.turn("late")
+        assert await successor.image() == before
+
+    async def test_a_lower_epoch_may_not_look(self, author: Author, successor: Author) -> None:
+        """It would pay for a model call whose answer can never be stored."""
+        with pytest.raises(FencedError):
+            await author.threads.step_view(
+                author.thread_id, author.epoch, author.head, after=2, limit=10, max_bytes=1000, ids=10
+            )
+
+    async def test_a_lower_epoch_may_not_save_the_slice(self, author: Author, successor: Author) -> None:
+        """State of an execution that is out does not overwrite the present one's."""
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await author.threads.save_slice(author.thread_id, author.epoch, b"late", 0)
+        assert await successor.image() == before
+
+    async def test_a_lower_epoch_may_not_open(self, author: Author, successor: Author) -> None:
+        """An open that was scheduled earlier and comes late changes nothing."""
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await author.open()
+        assert await successor.image() == before
+
+    async def test_a_lower_epoch_may_not_delete(self, author: Author, successor: Author) -> None:
+        """A deletion meant for what was there before does not hit what is there now."""
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await author.threads.delete(author.thread_id, author.epoch)
+        assert await successor.image() == before
+
+    async def test_an_equal_epoch_of_another_owner_is_refused(self, author: Author) -> None:
+        """Two opens of the same microsecond: one of them has it."""
+        before = await author.image()
+        with pytest.raises(FencedError):
+            await Author(author.threads, author.thread_id, owner="run-2").open()
+        assert await author.image() == before
+
+    async def test_an_epoch_that_never_opened_may_not_append(self, author: Author) -> None:
+        """A record from before the caller's open was rolled back: the caller opens again."""
+        later = author.later()
+        with pytest.raises(HeadMovedError):
+            await later.turn()
+
+    async def test_a_closed_epoch_refuses_late_attempts(self, author: Author) -> None:
+        """After the finaliser nobody of that epoch writes, however late it wakes up."""
+        await author.turn()
+        await author.flush(closes=True)
+        before = await author.image()
+        with pytest.raises(FencedError):
+            await author.turn("late")
+        with pytest.raises(FencedError):
+            await author.threads.save_slice(author.thread_id, author.epoch, b"late", 0)
+        assert await author.image() == before
+        assert before[0].closed
+
+    async def test_closing_twice_is_closing_once(self, author: Author) -> None:
+        """The finaliser is tried again when its answer was lost."""
+        await author.turn()
+        await author.flush(closes=True)
+        before = await author.image()
+        await author.flush(closes=True)
+        assert await author.image() == before
+
+    async def test_a_closed_thread_opens_under_the_next_epoch(self, author: Author) -> None:
+        """Closing ends an execution, not the conversation."""
+        await author.turn("one")
+        await author.flush(closes=True)
+        later = author.later()
+        opened = await later.open()
+        assert not opened.header.closed
+        await later.turn("two")
+        assert await later.texts() == ["one", "hi there", "two", "hi there"]
+
+    async def test_of_many_opens_at_once_the_highest_epoch_has_it(self, author: Author) -> None:
+        """Executions that start together sort themselves out; the winner can write."""
+        await author.turn()
+        rivals = [author.later(owner=f"run-{n}", by=n) for n in range(1, 9)]
+        await self._race(rivals)
+        facts = await author.facts()
+        winner = rivals[facts.epoch - EPOCH - 1]
+        assert facts.owner == winner.owner
+        winner.head = facts.head
+        await winner.turn()
+
+    @staticmethod
+    async def _race(rivals: list[Author]) -> None:
+        outcomes = await asyncio.gather(*(rival.open() for rival in rivals), return_exceptions=True)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert all(isinstance(outcome, FencedError) for outcome in failed), failed
+        assert not isinstance(outcomes[-1], BaseException)
+
+
+class CutContract(ThreadFixtures):
+    """Where an open cuts."""
+
+    async def test_a_fresh_open_cuts_the_unfinished_turn(self, author: Author) -> None:
+        """What a terminated execution left half done is not answered for."""
+        await author.turn("one")
+        await author.asks_for_tools()
+        later = author.later(owner="run-2")
+        opened = await later.open()
+        assert (opened.cut, opened.header.head, opened.header.committed) == (2, author.turn_start, 2)
+        assert await later.texts() == ["one", "hi there"]
+
+    async def test_a_reopen_keeps_the_turn_under_way(self, author: Author) -> None:
+        """An execution that lost its record goes on where it stands."""
+        await author.turn()
+        known = (await author.asks_for_tools()).head
+        opened = await author.later().open(reopen=Reopen(known, author.turn_start))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, known, 2)
+
+    async def test_a_reopen_cuts_what_it_does_not_know(self, author: Author) -> None:
+        """An answer of an attempt that was given up must not stand in the way."""
+        await author.turn()
+        known = author.head
+        await author.turn("of a lost attempt")
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, known))
+        assert (opened.cut, opened.header.head) == (2, known)
+        assert await later.texts() == ["hello", "hi there"]
+
+    async def test_a_reopen_whose_head_is_lost_starts_the_turn_again(self, author: Author) -> None:
+        """Half a turn that nobody holds any more is run again as a whole."""
+        await author.turn()
+        await author.asks_for_tools()
+        lost = Head(position=4, last_id="lost")
+        opened = await author.later().open(reopen=Reopen(lost, author.turn_start))
+        assert (opened.header.head, opened.header.committed) == (author.turn_start, 2)
+
+    async def test_a_reopen_that_finds_nothing_it_knows_cuts_at_the_finished_turns(
+        self, author: Author
+    ) -> None:
+        """The caller sees by the head that its turns are gone, and says so."""
+        await author.turns(2)
+        lost = Head(position=9, last_id="lost")
+        opened = await author.later().open(reopen=Reopen(lost, Head(position=8, last_id="too")))
+        assert opened.header.head == author.head
+
+    async def test_a_lost_reopen_names_the_last_message_that_is_there(self, author: Author) -> None:
+        """A head without its message's id would refuse every later step."""
+        await author.turn()
+        await author.asks_for_tools()
+        lost = Head(position=9, last_id="lost")
+        later = author.later()
+        await later.open(reopen=Reopen(lost, Head(position=8, last_id="too")))
+        assert later.head == author.turn_start
+        await later.turn("goes on")
+
+    async def test_a_reopen_inside_a_turn_that_was_committed_meanwhile_uncommits_it(
+        self, author: Author
+    ) -> None:
+        """Finished turns never end between a tool call and its results, whoever dies next."""
+        await author.turn("one")
+        start, known = author.head, (await author.asks_for_tools()).head
+        await author.append(author.step(result(0), answer=an_answer("of a lost attempt")))
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, start))
+        assert (opened.header.head, opened.header.committed) == (known, start.position)
+        await later.later(owner="run-2").open()
+        assert await later.texts() == ["one", "hi there"]
+
+    async def test_a_reopen_after_another_execution_took_over_touches_nothing(self, author: Author) -> None:
+        """Who was replaced must end, not take back."""
+        await author.turn()
+        successor = author.later(owner="run-2")
+        await successor.open()
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await successor.later(owner="run-1").open(reopen=Reopen(author.head, author.head))
+        assert await successor.image() == before
+
+    async def test_a_reopen_of_a_thread_that_is_gone_is_refused(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """It had been there; making an empty one would hide the loss."""
+        with pytest.raises(ThreadNotFoundError):
+            await Author(threads, thread_id).open(reopen=Reopen(EMPTY, EMPTY))
+
+    async def test_a_rewind_cuts_at_a_finished_turn(self, author: Author) -> None:
+        """Editing an earlier message drops what followed it."""
+        first = (await author.turn("one")).head
+        await author.turns(3)
+        later = author.later()
+        opened = await later.open(rewind_to=first)
+        assert (opened.cut, opened.header.head, opened.header.committed) == (6, first, 2)
+        await later.turn("other")
+        assert await later.texts() == ["one", "hi there", "other", "hi there"]
+
+    async def test_a_rewind_to_the_beginning_empties_the_thread(self, author: Author) -> None:
+        """Starting over keeps the thread and its id."""
+        await author.turns(3)
+        later = author.later()
+        opened = await later.open(rewind_to=EMPTY)
+        assert (opened.cut, opened.header.head, opened.created) == (6, EMPTY, False)
+        assert await later.everything() == ()
+
+    async def test_a_repeated_rewind_cuts_once(self, author: Author) -> None:
+        """The thread may have grown again when a late attempt of the rewind comes."""
+        first = (await author.turn("one")).head
+        await author.turn("two")
+        later = author.later()
+        await later.open(rewind_to=first)
+        await later.turn("three")
+        await author.later().open(rewind_to=first)
+        assert await later.texts() == ["one", "hi there", "three", "hi there"]
+
+    async def test_a_rewind_beyond_what_is_finished_is_refused(self, author: Author) -> None:
+        """Only turn boundaries that were committed can be gone back to."""
+        await author.turn()
+        unfinished = (await author.asks_for_tools()).head
+        before = await author.image()
+        with pytest.raises(InvalidRequestError, match="only 2 are committed"):
+            await author.later().open(rewind_to=unfinished)
+        assert await author.image() == before
+
+    async def test_a_rewind_to_another_message_is_refused(self, author: Author) -> None:
+        """The caller looks at another timeline than the one that is stored."""
+        await author.turn()
+        before = await author.image()
+        with pytest.raises(HeadMovedError):
+            await author.later().open(rewind_to=Head(position=2, last_id="other"))
+        assert await author.image() == before
+
+    async def test_all_messages_are_replaced_at_once(self, author: Author) -> None:
+        """Replacing is a rewind to the beginning with records: nobody sees neither."""
+        await author.turns(3)
+        records = messages(3, prefix="new")
+        later = author.later()
+        first = await later.open(rewind_to=EMPTY, records=records)
+        assert (first.header.committed, await later.everything()) == (3, records)
+        assert await later.open(rewind_to=EMPTY, records=records) == first
+
+    async def test_records_follow_a_rewind_to_the_middle(self, author: Author) -> None:
+        """An edited message stands where the old one stood."""
+        first = (await author.turn("one")).head
+        await author.turns(2)
+        edited = (a_message("edited"), calls(), result(0), an_answer("fine"))
+        later = author.later()
+        await later.open(rewind_to=first, records=edited)
+        assert (await later.everything())[2:] == edited
+        assert (await later.facts()).committed == 6
+
+    async def test_a_step_goes_on_after_replaced_messages(self, author: Author) -> None:
+        """The head after a replacement is one that a step can stand at."""
+        later = author.later()
+        await later.open(rewind_to=EMPTY, records=messages(3))
+        assert later.head == Head(position=3, last_id="m2")
+        await later.turn("next")
+        assert (await later.facts()).head.position == 5
+
+    async def test_flush_of_a_lower_epoch_changes_nothing(self, author: Author) -> None:
+        """What an execution that is out has in mind does not reach the archive."""
+        await author.turn()
+        successor = Author(author.threads, author.thread_id, LATER, "run-2")
+        await successor.open()
+        before = await successor.image()
+        step = StepAppend(author.thread_id, author.epoch, author.head, (a_message("late"),))
+        with pytest.raises(FencedError):
+            await author.threads.append(step)
+        await self._flush_ignoring_fence(author)
+        assert await successor.image() == before
+
+    @staticmethod
+    async def _flush_ignoring_fence(author: Author) -> None:
+        request = FlushThread(author.thread_id, author.epoch, closes=True)
+        try:
+            await author.threads.flush(request)
+        except FencedError:
+            return  # stores that archive say so; others have nothing to do

@@ -1,0 +1,93 @@
+"""Every thread store keeps the same promises: alone or over an archive, in memory or on real servers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.blobs.directory import DirectoryBlobs
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.blobs.s3 import S3Blobs
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
+from helix_temporal.testing.faults import FaultyBlobs
+
+
+class TestMemoryAlone(HotOnlyThreadsContract):
+    @pytest.fixture
+    async def threads(self) -> HotThreads:
+        """Nothing but a dict."""
+        return HotThreads(MemoryThreads())
+
+
+class TestRedisAlone(HotOnlyThreadsContract):
+    @pytest.fixture
+    async def threads(self, redis: RedisBackend) -> HotThreads:
+        """A real server without an archive."""
+        return HotThreads(redis.threads)
+
+
+class TestRedisClusterAlone(HotOnlyThreadsContract):
+    @pytest.fixture
+    async def threads(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[HotThreads]:
+        """Three primaries without an archive."""
+        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
+        yield HotThreads(backend.threads)
+        await backend.close()
+
+
+class TestMemoryOverMemory(ArchivingThreadsContract):
+    @pytest.fixture
+    async def blobs(self) -> FaultyBlobs:
+        """Another dict."""
+        return FaultyBlobs(MemoryBlobs())
+
+    @pytest.fixture
+    async def threads(self, blobs: FaultyBlobs) -> TieredThreads:
+        """Two tiers in this process."""
+        return TieredThreads(MemoryThreads(), blobs)
+
+
+class TestRedisOverS3(ArchivingThreadsContract):
+    @pytest.fixture
+    async def blobs(self, s3: S3Endpoint) -> AsyncIterator[FaultyBlobs]:
+        """A bucket of a real server."""
+        inner = S3Blobs(
+            s3.bucket,
+            endpoint=s3.endpoint,
+            region=s3.region,
+            access_key=s3.access_key,
+            secret_key=s3.secret_key,
+            read_timeout=30,
+        )
+        yield FaultyBlobs(inner)
+        await inner.close()
+
+    @pytest.fixture
+    async def threads(self, redis: RedisBackend, blobs: FaultyBlobs, s3_prefix: str) -> TieredThreads:
+        """The tiers of a real deployment."""
+        return TieredThreads(redis.threads, blobs, prefix=s3_prefix, step_seconds=30)
+
+
+class TestRedisOverDirectory(ArchivingThreadsContract):
+    @pytest.fixture
+    async def blobs(self, tmp_path: Path) -> FaultyBlobs:
+        """Files."""
+        return FaultyBlobs(DirectoryBlobs(tmp_path))
+
+    @pytest.fixture
+    async def threads(self, redis: RedisBackend, blobs: FaultyBlobs) -> TieredThreads:
+        """A real Redis, and an archive without a server."""
+        return TieredThreads(redis.threads, blobs)
+
+
+@pytest.fixture
+async def redis(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """One server, under a prefix of the test's own."""
+    backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=60)
+    yield backend
+    await backend.close()
