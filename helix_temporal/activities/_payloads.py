@@ -1,6 +1,6 @@
 """Large texts and tool results: kept aside under a name, so that workflows carry the name alone."""
 
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 
@@ -13,11 +13,8 @@ TTL_SECONDS: Final = 7 * 24 * 3600.0
 """How long a store that expires payloads keeps them: longer than any step may be retried."""
 
 
-class Content(Protocol):
-    """Whatever has text or parts."""
-
-    text: str
-    parts: list[JsonObject] | None
+FAR: Final = 10**19
+"""A position past any thread: for payloads that are named before their step is known."""
 
 
 def payload_key(position: int, key: str) -> str:

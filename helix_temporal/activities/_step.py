@@ -146,7 +146,7 @@ class Stepper:
 
     async def _standing(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """The step is there already: only make sure that it is committed and archived."""
-        assert seen.stands is not None  # noqa: S101 (the caller looked)
+        assert seen.stands is not None
         *inputs, answer = seen.stands
         step = StepAppend(
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
@@ -163,7 +163,9 @@ class Stepper:
         answer = None
         while answer is None and position < request.head.position:
             page = await self._threads.read(
-                ReadPage(thread_id, position, request.head.position, limit=64, committed_only=False, whole=False)
+                ReadPage(
+                    thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
+                )
             )
             found = next((at for at, each in enumerate(page.records) if each.kind == Kind.ANSWER), None)
             if found is not None:
@@ -253,20 +255,26 @@ class Stepper:
         """Append with the state that goes with it; a state saved meanwhile is taken in first."""
         version = view.header.slice_version
         for _ in range(_SLICE_TRIES):
-            data = canonical(_advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True))
+            data = canonical(
+                _advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True)
+            )
             try:
                 return await self._threads.append(replace(step, slice=data, slice_version=version))
             except StaleStateError:
                 facts = await self._threads.facts(step.thread_id)
                 state, version = _parse_state(facts.slice), facts.slice_version
-        raise StaleStateError(f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step")
+        raise StaleStateError(
+            f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
+        )
 
     async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         if not self._flush_each_step:
             return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit")
         return await self._threads.archive_step(step, appended)
 
-    async def _drop_payloads(self, thread_id: str, inputs: Sequence[StepInput], receipt: FlushReceipt) -> None:
+    async def _drop_payloads(
+        self, thread_id: str, inputs: Sequence[StepInput], receipt: FlushReceipt
+    ) -> None:
         """What is in the thread and archived is not needed twice; what stays is garbage collected."""
         if receipt.status is FlushStatus.ARCHIVED:
             for each in inputs:

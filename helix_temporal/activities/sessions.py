@@ -4,6 +4,7 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._step import Stepper
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -13,7 +14,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import from_record
+from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.sessions import (
     CallPolicy,
     EndTurnInput,
@@ -22,6 +23,8 @@ from helix_temporal.models.sessions import (
     OpenHandle,
     OpenSessionInput,
     OpenSessionResult,
+    PutTextInput,
+    PutTextResult,
     RunStepInput,
     RunStepResult,
     SaveValuesInput,
@@ -38,6 +41,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadStore,
 )
 
+MAX_TEXT = 1024 * 1024
 _SAVE_TRIES = 5
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
@@ -55,11 +59,13 @@ class SessionActivities:
         agents: AgentRegistry,
         stepper: Stepper,
         policy: CallPolicy,
+        payloads: Payloads,
         *,
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
+        self._payloads = payloads
         self._beat_every, self._inline_text = beat_every, inline_text
 
     @activity.defn(name="helix.sessions.open")
@@ -78,7 +84,9 @@ class SessionActivities:
                     epoch,
                     request.owner,
                     create=_CREATE[request.mode],
-                    reopen=Reopen(request.reopen.known, request.reopen.turn_start) if request.reopen else None,
+                    reopen=Reopen(request.reopen.known, request.reopen.turn_start)
+                    if request.reopen
+                    else None,
                     rewind_to=request.rewind_to,
                     slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
                 ),
@@ -115,7 +123,9 @@ class SessionActivities:
             except StaleStateError:
                 continue
             return SaveValuesResult(version=version)
-        raise StoreUnavailableError(f"session {request.thread_id!r}: its state kept changing while it was saved")
+        raise StoreUnavailableError(
+            f"session {request.thread_id!r}: its state kept changing while it was saved"
+        )
 
     async def _new_state(self, request: OpenSessionInput) -> SessionState:
         agent = self._agents.get(request.agent)
@@ -163,6 +173,15 @@ class SessionActivities:
         """Commit tool results without a further model call."""
         async with beating(self._beat_every):
             return await self._stepper.end_turn(request)
+
+    @activity.defn(name="helix.sessions.put_text")
+    @typed
+    async def put_text(self, request: PutTextInput) -> PutTextResult:
+        """Put a long text aside; the same message again overwrites it with itself."""
+        check_size(len(request.text.encode()), MAX_TEXT, "text")
+        # No position is known yet: kept until the expiry or the deletion that follows its step.
+        ref = await self._payloads.put(request.thread_id, FAR, f"text/{request.message_id}", request.text)
+        return PutTextResult(ref=ref)
 
     @activity.defn(name="helix.sessions.load_answer")
     @typed

@@ -181,7 +181,9 @@ class ThreadActivities:
             transform = self._transforms.get(request.transform)
             if transform is None:
                 known = ", ".join(sorted(self._transforms)) or "none"
-                raise InvalidRequestError(f"transform {request.transform!r} is not registered (known: {known})")
+                raise InvalidRequestError(
+                    f"transform {request.transform!r} is not registered (known: {known})"
+                )
         fork = ForkThread(
             request.source_id,
             request.target_id,

@@ -43,7 +43,12 @@ class ToolRunner:
     """
 
     def __init__(
-        self, threads: ThreadStore, payloads: Payloads, *, inline_result: int = 2 * 1024, beat_every: float = 1.0
+        self,
+        threads: ThreadStore,
+        payloads: Payloads,
+        *,
+        inline_result: int = 2 * 1024,
+        beat_every: float = 1.0,
     ) -> None:
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._beat_every = inline_result, beat_every
@@ -85,18 +90,27 @@ class ToolRunner:
             raise
         except Exception as error:
             # The type alone: a message may hold what the tool was given.
-            raise ApplicationError(f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__) from error
+            raise ApplicationError(
+                f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__
+            ) from error
         return await self._result(request, outcome)
 
     async def _arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
         page = await self._threads.read(
             ReadPage(
-                request.thread_id, request.position - 1, request.position, limit=1, committed_only=False, whole=False
+                request.thread_id,
+                request.position - 1,
+                request.position,
+                limit=1,
+                committed_only=False,
+                whole=False,
             )
         )
         if not page.records:
-            raise ThreadNotFoundError(f"thread {request.thread_id!r}: the answer that asks for the tool is gone")
+            raise ThreadNotFoundError(
+                f"thread {request.thread_id!r}: the answer that asks for the tool is gone"
+            )
         calls = from_record(page.records[0]).tool_calls
         ordinal = int(request.key.rsplit("/", 1)[1])
         return dict(calls[ordinal].arguments)
@@ -106,7 +120,9 @@ class ToolRunner:
         content = outcome.content
         size = len(content.encode()) if isinstance(content, str) else len(str(content))
         if size > self._inline_result:
-            fields["ref"] = await self._payloads.put(request.thread_id, request.position, request.key, content)
+            fields["ref"] = await self._payloads.put(
+                request.thread_id, request.position, request.key, content
+            )
         else:
             fields["text" if isinstance(content, str) else "parts"] = content
         for name in ("is_error", "rewind", "wait", "usage"):

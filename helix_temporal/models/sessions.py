@@ -446,6 +446,20 @@ class ToolResult(Model):
     usage: Usage | None = None
 
 
+class PutTextInput(Model):
+    """Put a long text aside, for a message that will name it."""
+
+    thread_id: Id
+    message_id: Id
+    text: str
+
+
+class PutTextResult(Model):
+    """The reference for `UserMessage.ref`."""
+
+    ref: str
+
+
 class LoadAnswerInput(Model):
     """Read one answer that is in the thread."""
 

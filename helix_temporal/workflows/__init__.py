@@ -1,6 +1,20 @@
 """The deterministic side: a session workflow ready to use, and its parts to embed."""
 
 from helix_temporal.workflows._hooks import SessionHooks
+from helix_temporal.workflows._maintenance import SweepWorkflow
 from helix_temporal.workflows._session import AgentSession, SessionWorkflow
+from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 
-__all__ = ["AgentSession", "SessionHooks", "SessionWorkflow"]
+WORKFLOWS = (SessionWorkflow, SweepWorkflow, ThreadWorkflow)
+"""All workflows of the pack, ready to register."""
+
+__all__ = [
+    "WORKFLOWS",
+    "AgentSession",
+    "SessionHooks",
+    "SessionWorkflow",
+    "SweepWorkflow",
+    "ThreadReply",
+    "ThreadRequest",
+    "ThreadWorkflow",
+]

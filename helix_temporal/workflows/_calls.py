@@ -75,18 +75,20 @@ class TemporalCalls:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`."""
         return await _typed(
-            workflow.execute_activity_method(
-                SessionActivities.open, request, **self._store(beats=True)
-            )
+            workflow.execute_activity_method(SessionActivities.open, request, **self._store(beats=True))
         )
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
-        return await _typed(workflow.execute_activity_method(SessionActivities.run_step, request, **self._model()))
+        return await _typed(
+            workflow.execute_activity_method(SessionActivities.run_step, request, **self._model())
+        )
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
-        return await _typed(workflow.execute_activity_method(SessionActivities.end_turn, request, **self._model()))
+        return await _typed(
+            workflow.execute_activity_method(SessionActivities.end_turn, request, **self._model())
+        )
 
     async def load_answer(self, thread_id: str, answer: AnswerRef) -> str | None:
         """Text of an answer that was given before; None if it is too long."""
@@ -236,7 +238,6 @@ def _reason(error: ActivityError) -> str:
     return type(cause).__name__ if cause else "failed"
 
 
-
 async def run_to_completion(handle: "workflow.ActivityHandle[R]", on_cancel: Callable[[], None]) -> R:
     """Await an activity whatever happens meanwhile; cancels are remembered, not passed on.
 
@@ -249,5 +250,3 @@ async def run_to_completion(handle: "workflow.ActivityHandle[R]", on_cancel: Cal
         except asyncio.CancelledError:
             on_cancel()
     return handle.result()
-
-

@@ -40,9 +40,7 @@ class Finaliser:
         return tuple(receipts)
 
     async def _save(self, talk: Conversation, values: dict[str, Any]) -> Receipt:
-        request = SaveValuesInput(
-            thread_id=talk.request.thread_id, epoch=talk.handle.epoch, values=values
-        )
+        request = SaveValuesInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, values=values)
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
         if saved is not None:
             update = {"slice_version": saved.version, "archived": False}
@@ -68,7 +66,9 @@ class Finaliser:
         """Tell the agent's end hook."""
         return (await self._done("session_ended", lambda: self._calls.start_hook(activity, event)))[0]
 
-    async def _done(self, name: str, start: Callable[[], "workflow.ActivityHandle[Any]"]) -> tuple[Receipt, Any]:
+    async def _done(
+        self, name: str, start: Callable[[], "workflow.ActivityHandle[Any]"]
+    ) -> tuple[Receipt, Any]:
         try:
             result = await run_to_completion(start(), self._on_cancel)
         except ActivityError as error:

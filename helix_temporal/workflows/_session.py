@@ -120,7 +120,7 @@ class AgentSession:
             return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
         entry = self._inbox.put(message)
         await workflow.wait_condition(lambda: entry.result is not None)
-        assert entry.result is not None  # noqa: S101 (just waited for)
+        assert entry.result is not None
         return entry.result
 
     async def _on_send(self, message: UserMessage) -> SendResult:
@@ -149,7 +149,7 @@ class AgentSession:
         rewind = _Rewind(request)
         self._rewinds.append(rewind)
         await workflow.wait_condition(lambda: rewind.result is not None)
-        assert rewind.result is not None  # noqa: S101 (just waited for)
+        assert rewind.result is not None
         return rewind.result
 
     def _on_status(self) -> SessionStatus:
@@ -260,12 +260,12 @@ class AgentSession:
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         while self._input.options.persistent and not self._has_work():
-            assert self._talk is not None  # noqa: S101 (open)
+            assert self._talk is not None
             behind = not self._talk.handle.archived and self._calls.policy.flush_each_step
             timeout = min(_FLUSH_AGAIN, self._calls.policy.flush_retry_maximum) if behind else None
             try:
                 await workflow.wait_condition(self._has_work, timeout=timeout)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 await catch_up(self._calls, self._talk)
 
     def _has_work(self) -> bool:
@@ -285,7 +285,7 @@ class AgentSession:
     # -- turns
 
     async def _serve_turn(self) -> None:
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         entries = await self._admitted(self._inbox.take())
         if not entries:
             return
@@ -349,14 +349,12 @@ class AgentSession:
 
     async def _admitted(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         if not self._hooks.wants(self._talk.facts, "before_user_message"):
             return entries
         admitted = []
         for entry in entries:
-            event = BeforeUserMessage(
-                **self._who(), message_id=entry.message.id, text=entry.message.text
-            )
+            event = BeforeUserMessage(**self._who(), message_id=entry.message.id, text=entry.message.text)
             decision = await self._hooks.ask(self._talk.facts, "before_user_message", event)
             if decision.refuse is not None:
                 self._inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
@@ -367,7 +365,7 @@ class AgentSession:
         return admitted
 
     async def _rewind(self) -> None:
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         rewind = self._rewinds.pop(0)
         request = self._talk.request.model_copy(
             update={"mode": "continue", "rewind_to": rewind.request.to, "fork_from": None}
@@ -389,7 +387,7 @@ class AgentSession:
 
     async def _move(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         self._rested = self._closing = True
         inbox, answered = self._inbox.carried()
         self._inbox.give_up(AskResult(status=AskStatus.MOVED))
@@ -419,7 +417,7 @@ class AgentSession:
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
         """
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         self._status = Status.ENDING
         self._receipts = await self._finaliser().run(self._talk, values=self._unsaved(), closes=False)
         await self._tell("session_ended", SessionEnded, **self._ended())
@@ -509,7 +507,7 @@ class AgentSession:
         }
 
     async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        assert self._talk is not None  # noqa: S101 (open)
+        assert self._talk is not None
         if self._hooks.wants(self._talk.facts, name):
             await self._hooks.tell(self._talk.facts, name, event(**self._who(), **fields))
 

@@ -168,7 +168,9 @@ class Turn:
             answer = AnswerRef(position=result.head.position - 1, id=result.head.last_id)
         return self._turn_result(ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped)
 
-    async def _end(self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]) -> TurnResult:
+    async def _end(
+        self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
+    ) -> TurnResult:
         """Results without a further answer: every call is answered, and the turn is whole."""
         talk = self._talk
 
@@ -260,7 +262,9 @@ class Turn:
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
         return await self._run_tool(facts, result, ordinal, call)
 
-    async def _run_tool(self, facts: ToolFacts, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
+    async def _run_tool(
+        self, facts: ToolFacts, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolResult:
         request = self._talk.request
         try:
             outcome = await self._calls.run_tool(
@@ -298,7 +302,11 @@ async def reopen(calls: Calls, talk: Conversation, known: Head, turn_start: Head
     """
     talk.reopened += 1
     request = talk.request.model_copy(
-        update={"reopen": ReopenHeads(known=known, turn_start=turn_start), "mode": "continue", "rewind_to": None}
+        update={
+            "reopen": ReopenHeads(known=known, turn_start=turn_start),
+            "mode": "continue",
+            "rewind_to": None,
+        }
     )
     opened = await open_conversation(calls, request)
     talk.handle = opened.handle

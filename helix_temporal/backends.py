@@ -1,0 +1,178 @@
+"""From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from helix_temporal.activities import (
+    Payloads,
+    SessionActivities,
+    StepLimits,
+    Stepper,
+    ThreadActivities,
+    ToolRunner,
+)
+from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.agents import Agent, AgentRegistry
+from helix_temporal.blobs import BlobStore
+from helix_temporal.coldtier import Backlog, BlobPayloads, TieredThreads
+from helix_temporal.models.sessions import CallPolicy
+from helix_temporal.settings import Settings
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
+from helix_temporal.stores.protocols.threads import ThreadStore, Transform
+
+
+class Backends:
+    """Stores of one process, shared by all its activities.
+
+    Connections are opened by the first call that needs one, on the loop that runs then; building this
+    needs no server.
+
+    Attributes:
+        threads: The thread store; `tiered` is the same one if there is a cold tier.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.hot, hot_payloads, self._redis = _hot(settings)
+        self.blobs = _blobs(settings)
+        self.tiered: TieredThreads | None = None
+        self.threads: ThreadStore = HotThreads(self.hot)
+        payloads: PayloadStore = hot_payloads
+        if self.blobs is not None:
+            self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
+            payloads = BlobPayloads(self.blobs, self.tiered.layout)
+        self.payloads = Payloads(payloads)
+
+    async def check(self) -> None:
+        """Refuse servers that would lose data: eviction policy, conditional writes.
+
+        Raises:
+            UnsafeRedisPolicyError, ConditionalWritesUnsupportedError, UnsupportedServerError.
+        """
+        await self.hot.check()
+        if self.blobs is not None:
+            await self.blobs.probe()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.hot.close()
+        if self._redis is not None:
+            await self._redis.close()
+        if self.blobs is not None:
+            await self.blobs.close()
+
+    def activities(
+        self, agents: Iterable[Agent], transforms: Mapping[str, Transform] | None = None
+    ) -> list[Any]:
+        """Every activity of the pack over these stores, ready to register."""
+        settings, registry = self.settings, AgentRegistry(agents)
+        every = settings.timeouts.heartbeat_every.total_seconds()
+        limits = settings.limits
+        stepper = self.stepper(registry)
+        sessions = SessionActivities(
+            self.threads,
+            registry,
+            stepper,
+            call_policy(settings),
+            self.payloads,
+            beat_every=every,
+            inline_text=limits.inline_text_bytes,
+        )
+        threads = ThreadActivities(
+            self.threads,
+            transforms=transforms,
+            max_payload=limits.payload_bytes,
+            max_message=limits.message_bytes,
+            beat_every=every,
+        )
+        maintenance = MaintenanceActivities(self.hot, self.tiered, beat_every=every)
+        tools = ToolRunner(
+            self.threads, self.payloads, inline_result=limits.inline_tool_result_bytes, beat_every=every
+        )
+        found = [*_methods(sessions), *_methods(threads), *_methods(maintenance)]
+        return [*found, *(each for agent in registry for each in tools.activities(agent))]
+
+    def stepper(self, registry: AgentRegistry) -> Stepper:
+        """What runs steps, in activities or without Temporal."""
+        limits = self.settings.limits
+        return Stepper(
+            self.threads,
+            registry,
+            self.payloads,
+            StepLimits(
+                inline_text=limits.inline_text_bytes,
+                inline_arguments=limits.inline_tool_result_bytes,
+                message=limits.message_bytes,
+            ),
+            flush_each_step=self.settings.flush == "step",
+        )
+
+
+def call_policy(settings: Settings) -> CallPolicy:
+    """What workflows must know of the settings."""
+    timeouts = settings.timeouts
+    return CallPolicy(
+        store_start_to_close=timeouts.store_start_to_close.total_seconds(),
+        store_schedule_to_close=timeouts.store_schedule_to_close.total_seconds(),
+        retry_initial=timeouts.store_retry_initial.total_seconds(),
+        retry_backoff=timeouts.store_retry_backoff,
+        retry_maximum=timeouts.store_retry_maximum.total_seconds(),
+        heartbeat=timeouts.heartbeat_timeout.total_seconds(),
+        model_start_to_close=timeouts.model_start_to_close.total_seconds(),
+        model_schedule_to_close=3 * timeouts.model_start_to_close.total_seconds(),
+        finaliser_budget=timeouts.finaliser_budget.total_seconds(),
+        flush_retry_maximum=timeouts.flush_retry_maximum.total_seconds(),
+        flush_each_step=settings.flush == "step",
+    )
+
+
+def _methods(holder: object) -> list[Any]:
+    """The activities of an instance: its methods that are defined as such."""
+    methods = (getattr(holder, name) for name in dir(type(holder)) if not name.startswith("_"))
+    return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
+
+
+def _hot(settings: Settings) -> tuple[HotTier, PayloadStore, Any]:
+    # Drivers are imported where they are chosen: a process without Redis needs none.
+    if settings.redis_url is None:
+        from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads  # noqa: PLC0415
+
+        return MemoryThreads(), MemoryPayloads(), None
+    from helix_temporal.stores.redis import RedisBackend  # noqa: PLC0415
+
+    backend = RedisBackend(settings.redis_url, prefix=settings.redis_prefix, cluster=settings.redis_cluster)
+    return backend.threads, backend.payloads, backend
+
+
+def _blobs(settings: Settings) -> BlobStore | None:
+    if settings.s3_bucket is not None:
+        from helix_temporal.blobs.s3 import S3Blobs  # noqa: PLC0415
+
+        access, secret = settings.s3_access_key, settings.s3_secret_key
+        return S3Blobs(
+            settings.s3_bucket,
+            endpoint=settings.s3_endpoint,
+            region=settings.s3_region,
+            access_key=access.get_secret_value() if access else None,
+            secret_key=secret.get_secret_value() if secret else None,
+        )
+    if settings.cold_directory is not None:
+        from helix_temporal.blobs.directory import DirectoryBlobs  # noqa: PLC0415
+
+        return DirectoryBlobs(settings.cold_directory)
+    return None
+
+
+def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads:
+    key = settings.archive_hmac_key
+    limits = settings.limits
+    return TieredThreads(
+        hot,
+        blobs,
+        prefix=settings.s3_prefix,
+        warm_ttl=settings.warm_ttl.total_seconds() if settings.keep_warm else None,
+        key=key.get_secret_value().encode() if key else None,
+        backlog=Backlog(limits.unarchived_bytes, limits.unarchived_for.total_seconds()),
+        step_seconds=settings.timeouts.flush_attempt.total_seconds(),
+    )

@@ -1,0 +1,85 @@
+"""Inputs and results of the activities ``helix.maintenance.*``."""
+
+from helix_temporal.models._base import Model
+from helix_temporal.models.ids import Id
+
+
+class ListHotInput(Model):
+    """Which hot threads to list; ``limit`` bounds one answer."""
+
+    after: str = ""
+    limit: int = 1000
+
+
+class ListHotResult(Model):
+    """Ids of hot threads in order; ``more`` if there are further ones after the last."""
+
+    thread_ids: tuple[str, ...] = ()
+    more: bool = False
+
+
+class SweepThreadInput(Model):
+    """Archive one hot thread that nobody may be looking after any more."""
+
+    thread_id: Id
+    drop_idle_after: float | None = None
+
+
+class SweepThreadResult(Model):
+    """What the sweep found and did; ``outcome`` is ``archived``, ``clean``, ``gone`` or ``failed``."""
+
+    thread_id: str
+    outcome: str
+    pending_bytes: int = 0
+    detail: str = ""
+
+
+class KeepThreadInput(Model):
+    """Compact, collect garbage of, and audit one thread."""
+
+    thread_id: Id
+    compact: bool = True
+    collect_garbage: bool = True
+    audit: bool = False
+
+
+class KeepThreadResult(Model):
+    """What upkeep did to one thread."""
+
+    thread_id: str
+    segments_before: int = 0
+    segments_after: int = 0
+    objects_deleted: int = 0
+    bytes_deleted: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class SweepInput(Model):
+    """One sweep of all hot threads.
+
+    Attributes:
+        parallel: Threads flushed side by side.
+        after: Where an earlier run of this sweep stopped.
+    """
+
+    parallel: int = 8
+    page: int = 500
+    after: str = ""
+    drop_idle_after: float | None = None
+    upkeep: bool = False
+    summary: "SweepResult | None" = None
+
+
+class SweepResult(Model):
+    """Sums over all threads of a sweep; ``failed`` holds the first ids that could not be archived."""
+
+    seen: int = 0
+    archived: int = 0
+    clean: int = 0
+    gone: int = 0
+    failed: tuple[str, ...] = ()
+    failures: int = 0
+    pending_bytes: int = 0
+
+
+SweepInput.model_rebuild()

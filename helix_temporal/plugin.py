@@ -1,0 +1,105 @@
+"""HelixPlugin: one object that makes a client and its workers know the pack."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
+from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import WorkerConfig, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from helix_temporal.agents import Agent
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.settings import Settings
+from helix_temporal.workflows import WORKFLOWS
+
+Transform = Callable[..., Any]
+
+
+class CompactPayloadConverter(PydanticPayloadConverter):
+    """Pydantic's converter, leaving out fields that were not set: histories stay small."""
+
+    def __init__(self) -> None:
+        super().__init__(ToJsonOptions(exclude_unset=True))
+
+
+class HelixPlugin(SimplePlugin):
+    """Register once, on the client; its workers get it from there.
+
+    Adds the data converter, the activities, the workflows, the error types, and passes
+    ``helix_temporal`` through the workflow sandbox.  A process that only has a client opens no store,
+    and needs no settings of stores.
+
+    Args:
+        settings: Where the stores are; only workers use that.
+        agents: The agents that workers of this client serve.
+        transforms: What forks may do to messages, by name.
+        passthrough: Further modules that the sandbox passes through, such as the application's own.
+
+    Raises:
+        InvalidConfigError: The client's data converter is neither the default nor a pydantic one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+        transforms: Mapping[str, Transform] | None = None,
+        passthrough: Sequence[str] = (),
+    ) -> None:
+        self.settings = settings or Settings()
+        self._agents, self._transforms = tuple(agents), dict(transforms or {})
+        self._passthrough = ("helix_temporal", *passthrough)
+        self._backends: Any = None
+        super().__init__(
+            "helix.HelixPlugin",
+            data_converter=_converter,
+            workflows=WORKFLOWS,
+            workflow_runner=self._runner,
+            activities=self._activities,
+            workflow_failure_exception_types=[HelixError],
+        )
+
+    @property
+    def backends(self) -> Any:
+        """The stores of this process, built at first use; see `helix_temporal.backends.Backends`."""
+        if self._backends is None:
+            # Not at the top: a client-only process, and the sandbox, do without drivers.
+            from helix_temporal.backends import Backends  # noqa: PLC0415
+
+            self._backends = Backends(self.settings)
+        return self._backends
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add to what `SimplePlugin` does the two intervals that decide how fast failures are seen."""
+        timeouts = self.settings.timeouts
+        config = super().configure_worker(config)
+        config["max_heartbeat_throttle_interval"] = timeouts.max_heartbeat_throttle_interval
+        config["sticky_queue_schedule_to_start_timeout"] = timeouts.sticky_queue_schedule_to_start_timeout
+        return config
+
+    def _activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+        return [*(present or []), *self.backends.activities(self._agents, self._transforms)]
+
+    def _runner(self, runner: WorkflowRunner | None) -> WorkflowRunner:
+        if not isinstance(runner, SandboxedWorkflowRunner):
+            return runner or SandboxedWorkflowRunner()
+        restrictions = runner.restrictions.with_passthrough_modules(*self._passthrough)
+        return dataclasses.replace(runner, restrictions=restrictions)
+
+
+def _converter(present: DataConverter | None) -> DataConverter:
+    """Pydantic models as payloads; codec and external storage of the present converter stay."""
+    if present is None:
+        return DataConverter(payload_converter_class=CompactPayloadConverter)
+    if present.payload_converter_class is DefaultPayloadConverter:
+        return dataclasses.replace(present, payload_converter_class=CompactPayloadConverter)
+    if issubclass(present.payload_converter_class, PydanticPayloadConverter):
+        return present
+    raise InvalidConfigError(
+        f"payload converter {present.payload_converter_class.__name__}: the default one or a subclass of "
+        "PydanticPayloadConverter expected, since payloads are pydantic models"
+    )

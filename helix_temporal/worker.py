@@ -1,0 +1,82 @@
+"""Workers: open the stores, check them, serve, drain, close."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from helix_temporal.agents import Agent
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
+
+
+async def connect(
+    settings: Settings, agents: Sequence[Agent] = (), **plugin: Any
+) -> tuple[Client, HelixPlugin]:
+    """A client with the plugin, as the settings say."""
+    helix = HelixPlugin(settings, agents=agents, **plugin)
+    key = settings.temporal_api_key
+    client = await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        tls=settings.temporal_tls,
+        api_key=key.get_secret_value() if key else None,
+        plugins=[helix],
+    )
+    return client, helix
+
+
+class HelixWorker:
+    """A worker whose stores are checked before it serves and closed after it has drained.
+
+    ::
+
+        async with HelixWorker(client, plugin):
+            ...
+
+    Args:
+        drain: Seconds that running activities have to end when the worker stops.
+        options: Further arguments for `temporalio.worker.Worker`.
+    """
+
+    def __init__(self, client: Client, plugin: HelixPlugin, *, drain: float = 10.0, **options: Any) -> None:
+        self._plugin = plugin
+        options.setdefault("task_queue", plugin.settings.task_queue)
+        options.setdefault("graceful_shutdown_timeout", timedelta(seconds=drain))
+        self._worker = Worker(client, **options)
+
+    async def __aenter__(self) -> Worker:
+        """Check the stores, then serve.
+
+        Raises:
+            UnsafeRedisPolicyError, ConditionalWritesUnsupportedError: A server would lose data.
+            StoreUnavailableError: A server does not answer.
+        """
+        try:
+            await self._plugin.backends.check()
+        except BaseException:
+            await self._plugin.backends.close()
+            raise
+        return await self._worker.__aenter__()
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Drain, then close the stores."""
+        try:
+            await self._worker.__aexit__(*exception)
+        finally:
+            await self._plugin.backends.close()
+
+
+async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:
+    """Run a worker until SIGINT or SIGTERM."""
+    client, helix = await connect(settings, agents, **plugin)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with HelixWorker(client, helix):
+        await stop.wait()

@@ -1,0 +1,74 @@
+"""A short workflow around one thread activity: for clients, which have no stores."""
+
+from datetime import timedelta
+from typing import Literal
+
+from temporalio import workflow
+
+from helix_temporal.activities.sessions import SessionActivities
+from helix_temporal.activities.threads import ThreadActivities
+from helix_temporal.models._base import Model
+from helix_temporal.models.sessions import PutTextInput, PutTextResult
+from helix_temporal.models.threads import (
+    DeleteThreadInput,
+    DescribeThreadResult,
+    ForkThreadInput,
+    ReadMessagesInput,
+    ReadMessagesResult,
+    ThreadInput,
+)
+
+
+class ThreadRequest(Model):
+    """What to do; exactly the field of that name is given."""
+
+    do: Literal["read", "describe", "fork", "delete", "put_text"]
+    read: ReadMessagesInput | None = None
+    describe: ThreadInput | None = None
+    fork: ForkThreadInput | None = None
+    delete: DeleteThreadInput | None = None
+    put_text: PutTextInput | None = None
+
+
+class ThreadReply(Model):
+    """The result of what was asked."""
+
+    read: ReadMessagesResult | None = None
+    described: DescribeThreadResult | None = None
+    put_text: PutTextResult | None = None
+
+
+_OPTIONS = workflow.ActivityConfig(
+    start_to_close_timeout=timedelta(minutes=5),
+    schedule_to_close_timeout=timedelta(minutes=10),
+    heartbeat_timeout=timedelta(seconds=30),
+)
+
+
+@workflow.defn(name="helix.thread")
+class ThreadWorkflow:
+    """Reads, forks or deletes one thread, or puts a long text aside for a message."""
+
+    @workflow.run
+    async def run(self, input: ThreadRequest) -> ThreadReply:
+        """One activity, its result."""
+        if input.read is not None:
+            return ThreadReply(
+                read=await workflow.execute_activity_method(ThreadActivities.read, input.read, **_OPTIONS)
+            )
+        if input.describe is not None:
+            found = await workflow.execute_activity_method(
+                ThreadActivities.describe, input.describe, **_OPTIONS
+            )
+            return ThreadReply(described=found)
+        if input.fork is not None:
+            found = await workflow.execute_activity_method(ThreadActivities.fork, input.fork, **_OPTIONS)
+            return ThreadReply(described=found)
+        if input.put_text is not None:
+            put = await workflow.execute_activity_method(
+                SessionActivities.put_text, input.put_text, **_OPTIONS
+            )
+            return ThreadReply(put_text=put)
+        if input.delete is not None:
+            await workflow.execute_activity_method(ThreadActivities.delete, input.delete, **_OPTIONS)
+        return ThreadReply()
