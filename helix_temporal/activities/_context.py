@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 from temporalio import activity
 
 from helix_temporal.stores.protocols.threads import Progress
 
-MICROSECONDS = 1_000_000
+MICROSECONDS: Final = 1_000_000
+_NAMES_IN_BEAT: Final = 500
 
 
 def scheduled_epoch() -> int:
@@ -25,20 +27,36 @@ def default_owner() -> str:
     return info.workflow_run_id or info.activity_id
 
 
+class _Beats:
+    """A `Progress` whose state travels in heartbeats."""
+
+    def __init__(self, details: Sequence[Any]) -> None:
+        self._names: list[str] = list(details[3]) if len(details) > 3 else []  # noqa: PLR2004 (as in details)
+        self.finished = frozenset(self._names)
+        self._last: tuple[str, int, int] | None = None
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        self._last = what, number, size
+        if name and len(self._names) < _NAMES_IN_BEAT:
+            self._names.append(name)
+
+    def details(self) -> Sequence[Any]:
+        """What was moved last, its number, its bytes, and the names that need not be moved again."""
+        return (*self._last, self._names) if self._last else ()
+
+
 @contextlib.asynccontextmanager
 async def beating(every: float) -> AsyncIterator[Progress]:
     """Heartbeat in the background, carrying the progress that is reported.
 
-    A lost worker is then noticed after the heartbeat time-out, and a cancel arrives.
+    A lost worker is then noticed after the heartbeat time-out, a cancel arrives, and the next attempt
+    knows what this one has finished.
     """
-    details: list[object] = []
-
-    def progress(*what: object) -> None:
-        details[:] = what
+    progress = _Beats(activity.info().heartbeat_details)
 
     async def beat() -> None:
         while True:
-            activity.heartbeat(*details)
+            activity.heartbeat(*progress.details())
             await asyncio.sleep(every)
 
     task = asyncio.create_task(beat())

@@ -1,7 +1,7 @@
 """One step: look, call the model, append, archive.  The same code in activities and without Temporal."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Message, ToolCall, Usage, check_size, from_record, to_record
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.sessions import (
+    MAX_VALUES_BYTES,
     AnswerRef,
     EndTurnInput,
     RunStepInput,
@@ -332,6 +333,15 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
     )
 
 
+def check_values(values: Mapping[str, Any]) -> None:
+    """Refuse state that is too large to travel.
+
+    Raises:
+        TooLargeError: As JSON it exceeds the limit.
+    """
+    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
+
+
 def _advance(
     state: SessionState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
 ) -> SessionState:
@@ -344,6 +354,7 @@ def _advance(
     if isinstance(request, RunStepInput):
         changes["agent"] = request.agent
         if request.values is not None:
+            check_values(request.values)
             changes["values"] = request.values
     return state.model_copy(update=changes)
 

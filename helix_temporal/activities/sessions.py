@@ -5,7 +5,7 @@ from temporalio import activity
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step import Stepper
+from helix_temporal.activities._step import Stepper, check_values
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
@@ -109,6 +109,7 @@ class SessionActivities:
     @typed
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values; a repeat finds them saved."""
+        check_values(request.values)
         for _ in range(_SAVE_TRIES):
             facts = await self._threads.facts(request.thread_id)
             state = SessionState.model_validate_json(facts.slice) if facts.slice else SessionState()

@@ -100,10 +100,12 @@ class Archive:
         """
         thread_id = plan.manifest.thread_id
         for number, draft in enumerate(plan.objects):
-            name = self.layout.index if draft.area == "idx" else self.layout.segment
-            await self._create(name(thread_id, draft.ref), draft.data)
-            traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
-            progress("put", number, len(draft.data))
+            key = (self.layout.index if draft.area == "idx" else self.layout.segment)(thread_id, draft.ref)
+            # Named by content and generation: what an earlier attempt wrote is what we would write.
+            if key not in progress.finished:
+                await self._create(key, draft.data)
+                traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
+            progress("put", number, len(draft.data), key)
         self.forget(thread_id)
         key = self.layout.manifest(thread_id)
         traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(plan.body)

@@ -129,15 +129,16 @@ class Forking:
             await self._copy_one(
                 self._archive.layout.index(source.thread_id, log.index),
                 self._archive.layout.index(target_id, log.index),
+                progress,
             )
         for number, ref in enumerate(refs):
-            await self._copy_one(
-                self._archive.layout.segment(source.thread_id, ref),
-                self._archive.layout.segment(target_id, ref),
-            )
-            progress("copy", number, ref.size)
+            target = self._archive.layout.segment(target_id, ref)
+            await self._copy_one(self._archive.layout.segment(source.thread_id, ref), target, progress)
+            progress("copy", number, ref.size, target)
 
-    async def _copy_one(self, source: str, target: str) -> None:
+    async def _copy_one(self, source: str, target: str, progress: Progress) -> None:
+        if target in progress.finished:
+            return
         try:
             await self._archive.blobs.copy(source, target)
         except ConditionFailedError as error:

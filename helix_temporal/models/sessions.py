@@ -4,7 +4,7 @@ These models are in workflow histories: fields are added with defaults, never re
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
@@ -14,6 +14,9 @@ from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+
+MAX_VALUES_BYTES: Final = 64 * 1024
+"""The application's values travel through workflows: as JSON they may not be larger."""
 
 Mode = Literal["auto", "new", "continue", "fork"]
 """``auto`` creates the thread or continues it; the others insist."""

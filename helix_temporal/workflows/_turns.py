@@ -143,7 +143,7 @@ class Turn:
             result = await self._step(inputs)
             dropped = dropped or result.dropped
             if not result.calls:
-                return self._answered(result, dropped)
+                return self._answered(result, dropped, stepped=result.head != before)
             outcomes = await self._tools(result)
             if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
                 await self._reopen(before)
@@ -162,9 +162,12 @@ class Turn:
             return ExitReason.INTERRUPTED
         return ExitReason.MAX_STEPS if self.steps >= self._max_steps else None
 
-    def _answered(self, result: RunStepResult, dropped: tuple[str, ...]) -> TurnResult:
+    def _answered(self, result: RunStepResult, dropped: tuple[str, ...], *, stepped: bool) -> TurnResult:
         answer = result.answer
-        if answer is None and result.head.position > 0:
+        if not stepped and answer is None:
+            # Sent again, and its turn had ended without an answer.
+            return self._turn_result(ExitReason.INTERRUPTED, dropped=dropped)
+        if answer is None:
             answer = AnswerRef(position=result.head.position - 1, id=result.head.last_id)
         return self._turn_result(ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped)
 

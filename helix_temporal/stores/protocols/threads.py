@@ -7,20 +7,39 @@ DESIGN section 5 in one interface.  Two implementations: a hot tier alone
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from helix_temporal.models.records import Head, Record
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
 
-Progress = Callable[..., None]
-"""Told of each segment moved, so that long work can beat: (what, number, bytes)."""
+
+class Progress(Protocol):
+    """Told of each object moved, so that long work can beat, and be resumed by its next attempt.
+
+    Attributes:
+        finished: Names of objects that an earlier attempt has written.
+    """
+
+    finished: frozenset[str]
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        """Object ``number`` of ``size`` bytes was moved; ``name`` is given if it need not be moved again."""
+
 
 Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
 """Changes the messages of a fork before they become the new thread."""
 
 
-def no_progress(*_: object) -> None:
+class NoProgress:
     """For callers that report to nobody."""
+
+    finished: frozenset[str] = frozenset()
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        """Nobody listens."""
+
+
+no_progress: Final = NoProgress()
 
 
 class Create(StrEnum):
