@@ -35,6 +35,7 @@ class Program:
         stop_signal: What ends it with its data in order.
         close_signal: What ends it together with its supervisor; SIGKILL where the data go as well.
         grace: Seconds until SIGKILL follows.
+        leftovers: Patterns of files that it makes elsewhere and leaves behind.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Program:
     grace: float = 10.0
     account: Account | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    leftovers: Sequence[str] = ()
 
     @property
     def log(self) -> Path:
@@ -97,6 +99,7 @@ class Supervisor:
             gid=account.gid if account else None,
             close_signal=program.close_signal,
             grace=program.grace,
+            leftovers=list(program.leftovers),
         )
         return int(reply["pid"])
 

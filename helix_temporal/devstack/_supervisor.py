@@ -8,6 +8,7 @@ parent's id changes even after SIGKILL.  Should this process be killed itself, t
 
 import contextlib
 import ctypes
+import glob
 import json
 import os
 import select
@@ -31,7 +32,8 @@ class Server:
     def __init__(self, command: Command) -> None:
         self.close_signal = signal.Signals[command["close_signal"]]
         self.grace = float(command["grace"])
-        with open(command["log"], "ab") as log:  # noqa: PTH123 — pathlib is not worth its start-up time here
+        self.leftovers: list[str] = command["leftovers"]
+        with open(command["log"], "ab") as log:  # noqa: PTH123 — pathlib starts slowly
             self.process = subprocess.Popen(
                 command["argv"],
                 cwd=command["cwd"],
@@ -55,12 +57,17 @@ class Server:
                 self.process.send_signal(number)
 
     def finish(self, deadline: float) -> int:
-        """Wait until it has ended, by force after the deadline."""
+        """Wait until it has ended, by force after the deadline, and clear up after it."""
         try:
             return self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGKILL)
             return self.process.wait()
+        finally:
+            for pattern in self.leftovers:
+                for path in glob.glob(pattern):  # noqa: PTH207 — pathlib starts slowly
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)  # noqa: PTH108 — pathlib starts slowly
 
 
 def _die_with_parent(number: signal.Signals) -> Callable[[], None] | None:

@@ -1,5 +1,6 @@
 """SeaweedFS as an S3 server with one bucket, a pair of keys, and another that may only read."""
 
+import glob
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -67,19 +68,21 @@ def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalSe
     identities.write_text(json.dumps(_identities()))
     identities.chmod(0o600)
     (directory / "data").mkdir(exist_ok=True)
-    port = port or free_port()
+    port = port or _free_port()
+    ports = {name: _free_port() for name in _PORTS}
     program = Program(
         name="s3",
         argv=[
             str(binary),
             *("-logtostderr=true", "mini", f"-dir={directory / 'data'}"),
             *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={port}"),
-            *(f"-{name}={free_port()}" for name in _PORTS),
+            *(f"-{name}={number}" for name, number in ports.items()),
             *(*_NO_PORTS, "-admin.ui=false", "-master.telemetry=false"),
             *(f"-bucket={BUCKET}", f"-s3.config={identities}"),
         ],
         directory=directory,
         close_signal=place.close_signal,
+        leftovers=[_sockets(number) for number in (port, *ports.values())],
     )
     endpoint = S3Endpoint(f"http://127.0.0.1:{port}", BUCKET, REGION, ACCESS_KEY, SECRET_KEY)
     signer = _ready.Signer(REGION, ACCESS_KEY, SECRET_KEY)
@@ -87,6 +90,19 @@ def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalSe
     server = LocalServer(place.supervisor, program, is_ready)
     server.start()
     return endpoint, server
+
+
+def _sockets(port: int) -> str:
+    """Where it makes sockets for a port: not in TMPDIR, and it leaves them when it is killed."""
+    return f"/tmp/seaweedfs-*-{port}.sock"  # noqa: S108 — that is where it makes them
+
+
+def _free_port() -> int:
+    """A port without a socket of that name, which may be another account's and then stops it."""
+    while True:
+        port = free_port()
+        if not glob.glob(_sockets(port)):  # noqa: PTH207 — the pattern is absolute
+            return port
 
 
 def _identities() -> dict[str, object]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -22,7 +23,7 @@ PATIENCE_SECONDS: Final = 30.0
 PARENT: Final = """
 import os, time
 from helix_temporal.devstack import start_stack
-with start_stack() as stack:
+with start_stack({services}) as stack:
     print(stack.directory, flush=True)
     {after}
     time.sleep(300)
@@ -33,9 +34,11 @@ def test_nothing_is_left_after_a_stop() -> None:
     """The ordinary end."""
     with start_stack() as stack:
         directory = stack.directory
+        port = urlsplit(stack.s3.endpoint).port
         assert len(_processes_of(directory)) >= 4
     assert not _processes_of(directory)
     assert not directory.exists()
+    assert not list(Path("/tmp").glob(f"seaweedfs-*-{port}.sock"))
 
 
 def test_nothing_is_left_after_a_failure_inside() -> None:
@@ -73,7 +76,8 @@ def test_nothing_is_left_when_a_child_of_the_killed_parent_lives_on() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends children of a killed process")
 def test_no_process_is_left_when_the_supervisor_is_killed() -> None:
     """The out-of-memory killer takes whom it likes."""
-    with _a_parent() as (parent, directory):
+    # Without S3: nobody is left then to remove SeaweedFS's sockets in /tmp.
+    with _a_parent(services="['temporal', 'redis', 'postgres']") as (parent, directory):
         supervisor = next(
             process
             for process in psutil.Process(parent.pid).children()
@@ -112,8 +116,8 @@ def test_the_command_stops_cleanly_at_ctrl_c() -> None:
 
 
 @contextmanager
-def _a_parent(after: str = "pass") -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    code = PARENT.format(after=after)
+def _a_parent(after: str = "pass", services: str = "") -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    code = PARENT.format(after=after, services=services)
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as parent:
