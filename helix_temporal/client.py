@@ -80,7 +80,7 @@ def workflow_id(session_id: str) -> str:
     return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
 
 
-class _Again(Exception):
+class _Again(Exception):  # noqa: N818 (control flow, not an error)
     """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
 
     def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
@@ -468,8 +468,8 @@ class SessionHandle:
 class _Slots:
     """At most so many asks of this client for one session; forgets itself when nobody asks."""
 
-    def __init__(self, all: "dict[str, _Slots]", session_id: str) -> None:
-        self._all, self._session_id, self._users = all, session_id, 0
+    def __init__(self, every: "dict[str, _Slots]", session_id: str) -> None:
+        self._every, self._session_id, self._users = every, session_id, 0
         self._semaphore = asyncio.Semaphore(MAX_IN_FLIGHT)
 
     async def __aenter__(self) -> None:
@@ -487,7 +487,7 @@ class _Slots:
     def _leave(self) -> None:
         self._users -= 1
         if self._users == 0:
-            self._all.pop(self._session_id, None)
+            self._every.pop(self._session_id, None)
 
 
 def _moved(result: object) -> bool:

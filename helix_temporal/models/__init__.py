@@ -1,0 +1,1 @@
+"""What is sent and stored: one module per feature."""

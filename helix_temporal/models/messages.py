@@ -139,6 +139,6 @@ def check_size(data_bytes: int, limit: int, what: str) -> None:
         raise TooLargeError(f"{what}: {data_bytes} > {limit} bytes")
 
 
-def user_message(id: str, text: str, **metadata: str) -> Message:
+def user_message(message_id: str, text: str, **metadata: str) -> Message:
     """A user's message of plain text."""
-    return Message(id=id, role="user", content=text, metadata=dict(metadata))
+    return Message(id=message_id, role="user", content=text, metadata=dict(metadata))

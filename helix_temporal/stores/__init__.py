@@ -1,0 +1,1 @@
+"""Stores: protocols, and one folder a backend."""

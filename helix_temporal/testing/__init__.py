@@ -1,0 +1,1 @@
+"""What the tests of this package use, for the tests of others."""

@@ -41,14 +41,14 @@ class Hooks:
         """Tell that something happened; a failing hook changes nothing."""
         try:
             await self._run(facts, name, event)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
 
     async def ask(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
         """Let hooks decide; one that fails refuses."""
         try:
             return await self._run(facts, name, event) or UserMessageDecision()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
             return UserMessageDecision(refuse=f"hook {name} failed: {type(error).__name__}")
 

@@ -79,5 +79,7 @@ class Inbox:
 
     def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...]]:
         """What the next run needs: waiting messages in order, and remembered answers."""
-        answered = tuple(Answered(message_id=id, answer=answer) for id, answer in self._answered.items())
+        answered = tuple(
+            Answered(message_id=known, answer=answer) for known, answer in self._answered.items()
+        )
         return tuple(entry.message for entry in self._waiting.values()), answered

@@ -1,14 +1,13 @@
 """A session: open, serve turns, save, flush.  The ready workflow, and the part to embed in one's own."""
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import ColdTierBehindError, HelixError, InvalidRequestError
+from helix_temporal.errors import ColdTierBehindError, HelixError
 from helix_temporal.models.hooks import (
     AfterUserMessage,
     BeforeUserMessage,
@@ -17,7 +16,6 @@ from helix_temporal.models.hooks import (
     SessionStarted,
     TurnCompleted,
 )
-from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import (
     AskResult,
@@ -25,39 +23,23 @@ from helix_temporal.models.sessions import (
     Carried,
     ExitReason,
     OpenSessionInput,
-    Receipt,
-    RewindRequest,
     RewindResult,
-    SendResult,
     SessionInput,
     SessionResult,
-    SessionStatus,
     Status,
-    StopRequest,
-    StopResult,
-    UserMessage,
 )
 from helix_temporal.workflows._calls import OPEN_POLICY, TemporalCalls
 from helix_temporal.workflows._finalise import Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
-from helix_temporal.workflows._inbox import Entry, Inbox
+from helix_temporal.workflows._inbox import Entry
+from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation, reopen
 
-MAX_TEXT_BYTES: Final = 256 * 1024
-"""A user's text in an update; longer ones are put aside by the client and sent by reference."""
 _FLUSH_AGAIN: Final = 5.0
 
 
-class _Move(Exception):
+class _Move(Exception):  # noqa: N818 (control flow, not an error)
     """This run is long enough: continue as new."""
-
-
-@dataclass(slots=True)
-class _Rewind:
-    """A rewind that waits for the end of the turn."""
-
-    request: RewindRequest
-    result: RewindResult | None = None
 
 
 class AgentSession:
@@ -76,99 +58,10 @@ class AgentSession:
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY)
         self._hooks = Hooks(self._calls, hooks or SessionHooks())
-        self._inbox = Inbox(carried.inbox if carried else input.messages, carried.answered if carried else ())
-        self._talk: Conversation | None = None
-        self._turn: Turn | None = None
-        self._turn_task: asyncio.Task[TurnResult] | None = None
-        self._status, self._exit = Status.OPENING, ExitReason.COMPLETED
-        self._turns, self._usage, self._run_turns = 0, Usage(), 0
-        self._receipts: tuple[Receipt, ...] = ()
-        self._error: str | None = None
-        self._closing = self._rested = self._cancelled = self._aborting = self._idle = False
-        self._close = carried.close if carried else False
-        self._rewinds: list[_Rewind] = []
-        self._quiet_since = workflow.now()
-        self.values: dict[str, Any] = dict(carried.values or {}) if carried else {}
+        self._live = Live.of(input, workflow.now())
         self._saved_values = dict(carried.saved_values or {}) if carried else {}
-        self._register()
-
-    # -- handlers
-
-    def _register(self) -> None:
-        workflow.set_update_handler("ask", self._on_ask, validator=self._check_message)
-        workflow.set_update_handler("send_message", self._on_send, validator=self._check_message)
-        workflow.set_update_handler("stop", self._on_stop)
-        workflow.set_update_handler("close", self._on_close)
-        workflow.set_update_handler("rewind", self._on_rewind)
-        workflow.set_query_handler("status", self._on_status)
-
-    def _check_message(self, message: UserMessage) -> None:
-        size = len(message.text.encode(errors="surrogatepass"))
-        if size > MAX_TEXT_BYTES:
-            raise InvalidRequestError(f"text of {size} bytes, at most {MAX_TEXT_BYTES} in an update")
-        if not message.text and message.ref is None:
-            raise InvalidRequestError("text is empty")
-        if any("\ud800" <= character <= "\udfff" or character == "\x00" for character in message.text):
-            raise InvalidRequestError("text holds a lone surrogate or U+0000")
-
-    async def _on_ask(self, message: UserMessage) -> AskResult:
-        if self._closing:
-            return AskResult(status=AskStatus.MOVED)
-        before = self._inbox.answered(message.id)
-        if before is not None and self._talk is not None:
-            text = await self._calls.load_answer(self._talk.request.thread_id, before)
-            return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
-        entry = self._inbox.put(message)
-        await workflow.wait_condition(lambda: entry.result is not None)
-        assert entry.result is not None
-        return entry.result
-
-    async def _on_send(self, message: UserMessage) -> SendResult:
-        if self._closing:
-            return SendResult(accepted=False)
-        if self._inbox.answered(message.id) is None:
-            self._inbox.put(message)
-        return SendResult(accepted=True)
-
-    async def _on_stop(self, request: StopRequest) -> StopResult:
-        if self._turn is None or self._turn_task is None:
-            return StopResult(stopping=False)
-        if request.mode == "interrupt":
-            self._turn.interrupted = True
-        else:
-            self._aborting = True
-            self._turn_task.cancel()
-        return StopResult(stopping=True)
-
-    async def _on_close(self) -> None:
-        self._close = True
-
-    async def _on_rewind(self, request: RewindRequest) -> RewindResult:
-        if self._closing:
-            return RewindResult(done=False)
-        rewind = _Rewind(request)
-        self._rewinds.append(rewind)
-        await workflow.wait_condition(lambda: rewind.result is not None)
-        assert rewind.result is not None
-        return rewind.result
-
-    def _on_status(self) -> SessionStatus:
-        talk = self._talk
-        return SessionStatus(
-            session_id=self._input.session_id,
-            thread_id=self._input.thread,
-            status=self._status,
-            agent=self._input.agent,
-            turns=self._turns,
-            waiting=len(self._inbox),
-            head=talk.head if talk else EMPTY,
-            epoch=talk.handle.epoch if talk else 0,
-            archived=talk.handle.archived if talk else True,
-            usage=self._usage,
-            exit_reason=self._exit if self._closing or self._rested else None,
-            receipts=self._receipts,
-            error=self._error,
-        )
+        self.values: dict[str, Any] = dict(carried.values or {}) if carried else {}
+        Handlers(input, self._live, self._calls).register()
 
     # -- life
 
@@ -183,33 +76,34 @@ class AgentSession:
         failure: Exception | None = None
         try:
             if self._was_refused():
-                self._rested = True  # the first ask was rejected: there is nothing to do
+                self._live.rested = True  # the first ask was rejected: there is nothing to do
             else:
                 await self._open()
                 await self._serve()
         except asyncio.CancelledError:
-            self._cancelled, self._exit, self._status = True, ExitReason.CANCELLED, Status.INTERRUPTED
+            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._live.cancelled = True
         except _Move:
             await self._move()
-        except Exception as error:
-            failure, self._error = error, describe(error)
-            self._exit, self._status = ExitReason.FAILED, Status.FAILED
+        except Exception as error:  # noqa: BLE001 (raised again below, after the clean-up)
+            failure, self._live.error = error, describe(error)
+            self._live.end(ExitReason.FAILED, Status.FAILED)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
-            if not self._rested:
+            if not self._live.rested:
                 await self._end()
         if failure is not None:
             self._fail(failure)
-        if self._cancelled:
-            self._exit, self._status = ExitReason.CANCELLED, Status.INTERRUPTED
+        if self._live.cancelled:
+            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
         return self._result()
 
     def _was_refused(self) -> bool:
         """Started for an ask that the validator rejected, so that nothing came with the start."""
         first = self._input.expects_ask and self._input.carried is None
-        return first and not self._inbox and workflow.all_handlers_finished()
+        return first and not self._live.inbox and workflow.all_handlers_finished()
 
     async def _open(self) -> None:
         request = OpenSessionInput(
@@ -226,13 +120,13 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._talk = Conversation(request, carried.handle, carried.facts)
-            self._turns, self._usage = carried.turns, carried.usage
+            self._live.talk = Conversation(request, carried.handle, carried.facts)
+            self._live.turns, self._live.usage = carried.turns, carried.usage
             return
         opened = await open_conversation(self._calls, request)
         self._calls.policy = opened.policy
-        self._talk = Conversation(request, opened.handle, opened.facts)
-        self._turns, self._usage = opened.turns, opened.usage
+        self._live.talk = Conversation(request, opened.handle, opened.facts)
+        self._live.turns, self._live.usage = opened.turns, opened.usage
         if opened.values:
             self.values = {**self.values, **opened.values}
             self._saved_values = dict(opened.values)
@@ -244,14 +138,14 @@ class AgentSession:
         try:
             while True:
                 await self._next_work()
-                if self._rewinds:
+                if self._live.rewinds:
                     await self._rewind()
-                elif self._inbox:
+                elif self._live.inbox:
                     await self._serve_turn()
                     self._move_if_long()
                 elif await self._rest():
                     return
-                if self._cancelled:
+                if self._live.cancelled:
                     raise asyncio.CancelledError
         finally:
             if idle is not None:
@@ -259,78 +153,76 @@ class AgentSession:
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
-        while self._input.options.persistent and not self._has_work():
-            assert self._talk is not None
-            behind = not self._talk.handle.archived and self._calls.policy.flush_each_step
+        live = self._live
+        while self._input.options.persistent and not live.has_work:
+            behind = not self._live.open.handle.archived and self._calls.policy.flush_each_step
             timeout = min(_FLUSH_AGAIN, self._calls.policy.flush_retry_maximum) if behind else None
             try:
-                await workflow.wait_condition(self._has_work, timeout=timeout)
+                await workflow.wait_condition(lambda: live.has_work, timeout=timeout)
             except TimeoutError:
-                await catch_up(self._calls, self._talk)
-
-    def _has_work(self) -> bool:
-        return bool(self._inbox or self._rewinds or self._close or self._idle)
+                await catch_up(self._calls, live.open)
 
     async def _watch_idle(self) -> None:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
         limit = timedelta(seconds=self._input.options.idle_timeout)
         while True:
-            left = limit if self._turn is not None else self._quiet_since + limit - workflow.now()
+            left = limit if self._live.turn is not None else self._live.quiet_since + limit - workflow.now()
             if left <= timedelta(0):
-                self._idle = True
-                await workflow.wait_condition(lambda: not self._idle)
+                self._live.idle = True
+                await workflow.wait_condition(lambda: not self._live.idle)
             else:
                 await asyncio.sleep(left.total_seconds())
 
     # -- turns
 
     async def _serve_turn(self) -> None:
-        assert self._talk is not None
-        entries = await self._admitted(self._inbox.take())
+        entries = await self._admitted(self._live.inbox.take())
         if not entries:
             return
-        self._status = Status.RUNNING
-        turn = self._turn = Turn(
+        self._live.status = Status.RUNNING
+        turn = self._live.turn = Turn(
             self._calls,
-            self._talk,
-            number=self._turns + 1,
-            max_steps=self._input.options.max_steps or self._talk.facts.max_steps,
+            self._live.open,
+            number=self._live.turns + 1,
+            max_steps=self._input.options.max_steps or self._live.open.facts.max_steps,
             values=dict(self.values) if self.values != self._saved_values else None,
         )
         saved = dict(self.values)
-        start = self._talk.head
-        self._turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
+        start = self._live.open.head
+        self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         try:
-            result = await self._turn_task
+            result = await self._live.turn_task
         except asyncio.CancelledError:
-            if not self._aborting:
+            if not self._live.aborting:
                 raise
             # A late attempt of the step must not bring the turn back.
-            await reopen(self._calls, self._talk, start, start)
-            self._inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+            await reopen(self._calls, self._live.open, start, start)
+            self._live.inbox.finish(
+                AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED)
+            )
             return
         except ColdTierBehindError as behind:
             # Refused before anything of the turn was in the thread.
-            self._inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
+            self._live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
         except Exception as error:
-            self._inbox.finish(
+            self._live.inbox.finish(
                 AskResult(status=AskStatus.FAILED, in_thread=turn.in_thread, error=describe(error))
             )
             raise
         finally:
-            self._turn, self._turn_task, self._aborting = None, None, False
-            self._status, self._quiet_since, self._idle = Status.IDLE, workflow.now(), False
+            self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
+            self._live.status, self._live.quiet_since, self._live.idle = Status.IDLE, workflow.now(), False
         self._saved_values = saved
         await self._turn_over(turn, result, entries)
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         repeated = len(result.dropped) == len(entries)
         if not repeated:
-            self._turns, self._run_turns = self._turns + 1, self._run_turns + 1
-            self._usage = self._usage + result.usage
-        self._exit = result.exit_reason
-        self._inbox.finish(_ask_result(result), answer=result.answer)
+            self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
+            self._live.usage = self._live.usage + result.usage
+        self._live.exit = result.exit_reason
+        self._live.inbox.finish(_ask_result(result), answer=result.answer)
         if repeated:
             return
         for entry in entries:
@@ -340,7 +232,7 @@ class AgentSession:
         await self._tell(
             "turn_completed",
             TurnCompleted,
-            turn=self._turns,
+            turn=self._live.turns,
             steps=turn.steps,
             exit_reason=result.exit_reason.value,
             answer_id=result.answer.id if result.answer else None,
@@ -349,15 +241,14 @@ class AgentSession:
 
     async def _admitted(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
-        assert self._talk is not None
-        if not self._hooks.wants(self._talk.facts, "before_user_message"):
+        if not self._hooks.wants(self._live.open.facts, "before_user_message"):
             return entries
         admitted = []
         for entry in entries:
             event = BeforeUserMessage(**self._who(), message_id=entry.message.id, text=entry.message.text)
-            decision = await self._hooks.ask(self._talk.facts, "before_user_message", event)
+            decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
             if decision.refuse is not None:
-                self._inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 continue
             if decision.text is not None:
                 entry.message = entry.message.model_copy(update={"text": decision.text, "ref": None})
@@ -365,49 +256,51 @@ class AgentSession:
         return admitted
 
     async def _rewind(self) -> None:
-        assert self._talk is not None
-        rewind = self._rewinds.pop(0)
-        request = self._talk.request.model_copy(
+        rewind = self._live.rewinds.pop(0)
+        request = self._live.open.request.model_copy(
             update={"mode": "continue", "rewind_to": rewind.request.to, "fork_from": None}
         )
         try:
             opened = await open_conversation(self._calls, request)
         except HelixError as error:
-            rewind.result = RewindResult(done=False, head=self._talk.head, error=describe(error))
+            rewind.result = RewindResult(done=False, head=self._live.open.head, error=describe(error))
             return
-        self._talk.handle = opened.handle
+        self._live.open.handle = opened.handle
         rewind.result = RewindResult(done=True, head=opened.handle.head)
 
     # -- ends
 
     def _move_if_long(self) -> None:
         limit = self._input.options.max_turns_per_run
-        if workflow.info().is_continue_as_new_suggested() or (limit and self._run_turns >= limit):
+        if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
             raise _Move
 
     async def _move(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        assert self._talk is not None
-        self._rested = self._closing = True
-        inbox, answered = self._inbox.carried()
-        self._inbox.give_up(AskResult(status=AskStatus.MOVED))
+        self._live.rested = self._live.closing = True
+        inbox, answered = self._live.inbox.carried()
+        self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._refuse_rewinds()
         await self._drain()
         carried = Carried(
-            handle=self._talk.handle,
-            facts=self._talk.facts,
+            handle=self._live.open.handle,
+            facts=self._live.open.facts,
             policy=self._calls.policy,
             inbox=inbox,
             answered=answered,
-            turns=self._turns,
-            usage=self._usage,
-            close=self._close,
+            turns=self._live.turns,
+            usage=self._live.usage,
+            close=self._live.close,
             values=self.values,
             saved_values=self._saved_values,
         )
-        if self._cancelled:
+        if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._rested, self._exit, self._status = False, ExitReason.CANCELLED, Status.INTERRUPTED
+            self._live.rested, self._live.exit, self._live.status = (
+                False,
+                ExitReason.CANCELLED,
+                Status.INTERRUPTED,
+            )
             raise asyncio.CancelledError
         workflow.continue_as_new(self._input.model_copy(update={"carried": carried, "messages": ()}))
 
@@ -417,33 +310,34 @@ class AgentSession:
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
         """
-        assert self._talk is not None
-        self._status = Status.ENDING
-        self._receipts = await self._finaliser().run(self._talk, values=self._unsaved(), closes=False)
+        self._live.status = Status.ENDING
+        self._live.receipts = await self._finaliser().run(
+            self._live.open, values=self._unsaved(), closes=False
+        )
         await self._tell("session_ended", SessionEnded, **self._ended())
-        self._quiet_since, self._idle = workflow.now(), False
-        if self._inbox or self._rewinds or not workflow.all_handlers_finished():
-            self._status = Status.IDLE
+        self._live.quiet_since, self._live.idle = workflow.now(), False
+        if self._live.inbox or self._live.rewinds or not workflow.all_handlers_finished():
+            self._live.status = Status.IDLE
             return False
-        self._rested = True
-        self._status = Status.WAITING if self._exit is ExitReason.WAITING else Status.COMPLETED
+        self._live.rested = True
+        self._live.status = Status.WAITING if self._live.exit is ExitReason.WAITING else Status.COMPLETED
         return True
 
     async def _end(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
-        self._closing = True
-        if self._exit is ExitReason.FAILED:
-            self._inbox.give_up(AskResult(status=AskStatus.FAILED, error=self._error))
+        self._live.closing = True
+        if self._live.exit is ExitReason.FAILED:
+            self._live.inbox.give_up(AskResult(status=AskStatus.FAILED, error=self._live.error))
         else:
-            self._inbox.give_up(AskResult(status=AskStatus.INTERRUPTED, exit_reason=self._exit))
+            self._live.inbox.give_up(AskResult(status=AskStatus.INTERRUPTED, exit_reason=self._live.exit))
         self._refuse_rewinds()
-        if self._talk is not None:
+        if self._live.talk is not None:
             finaliser = self._finaliser()
-            self._receipts = await finaliser.run(self._talk, values=self._unsaved(), closes=True)
-            hook = self._talk.facts.hooks.session_ended
+            self._live.receipts = await finaliser.run(self._live.open, values=self._unsaved(), closes=True)
+            hook = self._live.open.facts.hooks.session_ended
             if hook is not None:
                 event = SessionEnded(**self._who(), **self._ended())
-                self._receipts = (*self._receipts, await finaliser.ended(hook, event))
+                self._live.receipts = (*self._live.receipts, await finaliser.ended(hook, event))
         await self._drain()
 
     async def _drain(self) -> None:
@@ -457,11 +351,11 @@ class AgentSession:
                 return
 
     def _refuse_rewinds(self) -> None:
-        for rewind in self._rewinds:
+        for rewind in self._live.rewinds:
             rewind.result = RewindResult(done=False)
 
     def _on_cancel(self) -> None:
-        self._cancelled = True
+        self._live.cancelled = True
 
     def _finaliser(self) -> Finaliser:
         return Finaliser(self._calls, self._on_cancel)
@@ -471,21 +365,21 @@ class AgentSession:
         return None if self.values == self._saved_values else dict(self.values)
 
     def _fail(self, failure: Exception) -> NoReturn:
-        kind = (self._error or "").split(":", 1)[0] or type(failure).__name__
+        kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
         result = self._result()
-        raise ApplicationError(self._error or "", result, type=kind, non_retryable=True) from failure
+        raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
 
     def _result(self) -> SessionResult:
         return SessionResult(
             session_id=self._input.session_id,
             thread_id=self._input.thread,
-            exit_reason=self._exit,
-            status=self._status,
-            head=self._talk.head if self._talk else EMPTY,
-            turns=self._turns,
-            usage=self._usage,
-            receipts=self._receipts,
-            error=self._error,
+            exit_reason=self._live.exit,
+            status=self._live.status,
+            head=self._live.talk.head if self._live.talk else EMPTY,
+            turns=self._live.turns,
+            usage=self._live.usage,
+            receipts=self._live.receipts,
+            error=self._live.error,
         )
 
     # -- hooks
@@ -500,16 +394,15 @@ class AgentSession:
 
     def _ended(self) -> dict[str, Any]:
         return {
-            "exit_reason": self._exit.value,
-            "turns": self._turns,
-            "usage": self._usage,
-            "error": self._error,
+            "exit_reason": self._live.exit.value,
+            "turns": self._live.turns,
+            "usage": self._live.usage,
+            "error": self._live.error,
         }
 
     async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        assert self._talk is not None
-        if self._hooks.wants(self._talk.facts, name):
-            await self._hooks.tell(self._talk.facts, name, event(**self._who(), **fields))
+        if self._hooks.wants(self._live.open.facts, name):
+            await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
 
 
 def _ask_result(result: TurnResult) -> AskResult:
@@ -535,6 +428,6 @@ class SessionWorkflow:
         self._session = AgentSession(input)
 
     @workflow.run
-    async def run(self, input: SessionInput) -> SessionResult:
+    async def run(self, input: SessionInput) -> SessionResult:  # noqa: ARG002 (init has it)
         """Serve the session until it is idle, closed, cancelled or failed."""
         return await self._session.run()

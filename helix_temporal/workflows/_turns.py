@@ -80,7 +80,7 @@ class TurnResult:
     dropped: tuple[str, ...] = ()
 
 
-class _RunAgain(Exception):
+class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
     """The record lost this turn's steps: it starts over from its beginning."""
 
 
@@ -329,8 +329,8 @@ def _user_input(message: UserMessage) -> StepInput:
     return StepInput(**fields)
 
 
-def _tool_input(id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
-    fields: dict[str, Any] = {"id": id, "call": call.id, "name": call.name}
+def _tool_input(message_id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
+    fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
     for name in ("text", "parts", "ref", "is_error", "usage"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)

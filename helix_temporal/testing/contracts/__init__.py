@@ -1,0 +1,1 @@
+"""Contract classes: bind a backend by a class line and a fixture."""

@@ -1,0 +1,186 @@
+"""What a running session is, and the handlers by which others see and change it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from temporalio import workflow
+
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.messages import Usage, check_size
+from helix_temporal.models.records import EMPTY
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    ExitReason,
+    Receipt,
+    RewindRequest,
+    RewindResult,
+    SendResult,
+    SessionInput,
+    SessionStatus,
+    Status,
+    StopRequest,
+    StopResult,
+    UserMessage,
+)
+from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._inbox import Inbox
+from helix_temporal.workflows._turns import Conversation, Turn, TurnResult
+
+MAX_TEXT_BYTES: Final = 256 * 1024
+"""A user's text in an update; longer ones are put aside by the client and sent by reference."""
+
+
+@dataclass(slots=True)
+class PendingRewind:
+    """A rewind that waits for the end of the turn."""
+
+    request: RewindRequest
+    result: RewindResult | None = None
+
+
+@dataclass(slots=True)
+class Live:
+    """The state of one execution.
+
+    Attributes:
+        talk: The open thread; None until it is open.
+        turn, turn_task: The turn under way.
+        closing: The run ends or moves: handlers return at once.
+        rested: Everything is saved, archived and dropped; nothing is left to finalise.
+        cancelled: A cancel was asked for, and remembered while it had to wait.
+        aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
+        idle: Nobody sent anything for the idle time-out.
+        close: End once nothing waits.
+    """
+
+    inbox: Inbox
+    quiet_since: datetime
+    close: bool = False
+    talk: Conversation | None = None
+    turn: Turn | None = None
+    turn_task: "asyncio.Task[TurnResult] | None" = None
+    status: Status = Status.OPENING
+    exit: ExitReason = ExitReason.COMPLETED
+    turns: int = 0
+    run_turns: int = 0
+    usage: Usage = field(default_factory=Usage)
+    receipts: tuple[Receipt, ...] = ()
+    error: str | None = None
+    closing: bool = False
+    rested: bool = False
+    cancelled: bool = False
+    aborting: bool = False
+    idle: bool = False
+    rewinds: list[PendingRewind] = field(default_factory=list)
+
+    @staticmethod
+    def of(input: SessionInput, now: datetime) -> "Live":
+        """The state at the start of a run."""
+        carried = input.carried
+        if carried is None:
+            return Live(Inbox(input.messages), now)
+        return Live(Inbox(carried.inbox, carried.answered), now, close=carried.close)
+
+    def end(self, reason: ExitReason, status: Status) -> None:
+        """How the execution ends."""
+        self.exit, self.status = reason, status
+
+    @property
+    def open(self) -> Conversation:
+        """The open thread."""
+        assert self.talk is not None
+        return self.talk
+
+    @property
+    def has_work(self) -> bool:
+        """Something is to be done, be it only to end."""
+        return bool(self.inbox or self.rewinds or self.close or self.idle)
+
+    def status_of(self, input: SessionInput) -> SessionStatus:
+        """What the query answers."""
+        talk = self.talk
+        return SessionStatus(
+            session_id=input.session_id,
+            thread_id=input.thread,
+            status=self.status,
+            agent=input.agent,
+            turns=self.turns,
+            waiting=len(self.inbox),
+            head=talk.head if talk else EMPTY,
+            epoch=talk.handle.epoch if talk else 0,
+            archived=talk.handle.archived if talk else True,
+            usage=self.usage,
+            exit_reason=self.exit if self.closing or self.rested else None,
+            receipts=self.receipts,
+            error=self.error,
+        )
+
+
+class Handlers:
+    """Updates and the query of a session; registered before its ``run`` begins."""
+
+    def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
+        self._input, self._live, self._calls = input, live, calls
+
+    def register(self) -> None:
+        """Make them known to the workflow."""
+        workflow.set_update_handler("ask", self._on_ask, validator=self._check_message)
+        workflow.set_update_handler("send_message", self._on_send, validator=self._check_message)
+        workflow.set_update_handler("stop", self._on_stop)
+        workflow.set_update_handler("close", self._on_close)
+        workflow.set_update_handler("rewind", self._on_rewind)
+        workflow.set_query_handler("status", self._on_status)
+
+    def _check_message(self, message: UserMessage) -> None:
+        check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
+        if not message.text and message.ref is None:
+            raise InvalidRequestError("text is empty")
+        if any("\ud800" <= character <= "\udfff" or character == "\x00" for character in message.text):
+            raise InvalidRequestError("text holds a lone surrogate or U+0000")
+
+    async def _on_ask(self, message: UserMessage) -> AskResult:
+        if self._live.closing:
+            return AskResult(status=AskStatus.MOVED)
+        before = self._live.inbox.answered(message.id)
+        if before is not None:
+            text = await self._calls.load_answer(self._input.thread, before)
+            return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
+        entry = self._live.inbox.put(message)
+        await workflow.wait_condition(lambda: entry.result is not None)
+        assert entry.result is not None
+        return entry.result
+
+    async def _on_send(self, message: UserMessage) -> SendResult:
+        if self._live.closing:
+            return SendResult(accepted=False)
+        if self._live.inbox.answered(message.id) is None:
+            self._live.inbox.put(message)
+        return SendResult(accepted=True)
+
+    async def _on_stop(self, request: StopRequest) -> StopResult:
+        if self._live.turn is None or self._live.turn_task is None:
+            return StopResult(stopping=False)
+        if request.mode == "interrupt":
+            self._live.turn.interrupted = True
+        else:
+            self._live.aborting = True
+            self._live.turn_task.cancel()
+        return StopResult(stopping=True)
+
+    async def _on_close(self) -> None:
+        self._live.close = True
+
+    async def _on_rewind(self, request: RewindRequest) -> RewindResult:
+        if self._live.closing:
+            return RewindResult(done=False)
+        rewind = PendingRewind(request)
+        self._live.rewinds.append(rewind)
+        await workflow.wait_condition(lambda: rewind.result is not None)
+        assert rewind.result is not None
+        return rewind.result
+
+    def _on_status(self) -> SessionStatus:
+        return self._live.status_of(self._input)
