@@ -49,7 +49,8 @@ def hot_id_before(hot: HotSnapshot, position: int) -> str | None:
 
 def continues(hot: HotSnapshot | None, archive: Manifest) -> bool:
     """Whether hot may go on from the archive: same message at its last position, epoch not lower."""
-    if hot is None or hot.header.deleted or hot.header.epoch < archive.epoch:
+    # Over a tombstone nothing goes on: a hot copy is what a late hydrate left there.
+    if hot is None or hot.header.deleted or archive.deleted or hot.header.epoch < archive.epoch:
         return False
     end = archive.head.position
     if archive.is_absent:
@@ -90,22 +91,20 @@ def decide_flush(
         and (not request.commits or archive.committed >= _position(request.mine))
     ):
         return FlushDecision(done=True)
-    if hot is None:
+    if hot is None or (archive.deleted and archive.epoch == request.epoch):
         return _without_hot(request, archive, archive_holds_mine)
-    check_hot_epoch(hot.header, request.epoch, closing=request.closes)
-    if not continues(hot, archive):
-        raise HeadMovedError(
-            f"thread {request.thread_id!r}: the hot record at {hot.header.head.position} does not continue "
-            f"the archive at {archive.head.position}; open it again"
-        )
-    _check_mine(request, hot)
     header = hot.header
-    same = (header.head, header.committed, header.slice_version) == (
-        archive.head,
-        archive.committed,
-        archive.slice_version,
-    )
-    return FlushDecision(same and closed, beyond(hot, archive.head.position), header)
+    check_hot_epoch(header, request.epoch, closing=request.closes)
+    if not continues(hot, archive) or header.slice_version < archive.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: the hot record at {header.head.position} (state "
+            f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
+            f"{archive.slice_version}); open it again"
+        )
+    _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
+    same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
+    nothing_new = same and header.committed <= archive.committed
+    return FlushDecision(nothing_new and closed, beyond(hot, archive.head.position), header)
 
 
 def _position(head: Head | None) -> int:
@@ -122,8 +121,13 @@ def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive:
     if archive.epoch == request.epoch and archive.closed and not request.closes:
         raise FencedError(f"thread {request.thread_id!r}: epoch {request.epoch} is closed")
     check_regressed(hot, archive)
-    if archive.epoch < request.epoch and hot is None and archive.is_absent:
-        raise ThreadNotFoundError(f"thread {request.thread_id!r}: neither hot nor archived")
+    if archive.epoch < request.epoch and hot is None:
+        if archive.is_absent:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r}: neither hot nor archived")
+        raise ColdRegressedError(
+            f"thread {request.thread_id!r}: the archive has epoch {archive.epoch}, but {request.epoch} was "
+            "opened in it; restore its objects, nothing was written"
+        )
 
 
 def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
@@ -135,21 +139,31 @@ def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bo
     return FlushDecision(done=archive.closed or not request.closes)
 
 
-def _check_mine(request: FlushThread, hot: HotSnapshot) -> None:
+def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
     mine, header = request.mine, hot.header
     if mine is None:
         return
     known = hot_id_before(hot, mine.position)
     behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
-    if behind or (known is not None and known != mine.last_id):
+    # What is too old to be in the snapshot is archived, if it is there at all.
+    if behind or (known != mine.last_id if known is not None else not archive_holds_mine):
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
             f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
         )
 
 
-def check_open(request: OpenThread, hot: HotHeader | None, archive: Manifest) -> bool:
+def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
+    """Whether a hot record is the thread, rather than a leftover of a deleted or older one."""
+    return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
+
+
+def check_open(
+    request: OpenThread, hot: HotHeader | None, archive: Manifest, *, legacy: bool = False
+) -> bool:
     """Whether the archive already shows this open's success; False if it is still to be committed.
+
+    ``legacy``: there is a version 1 snapshot to go on from.
 
     Raises:
         FencedError, ThreadExistsError, ThreadNotFoundError, InvalidRequestError: As `ThreadStore.open`.
@@ -160,13 +174,17 @@ def check_open(request: OpenThread, hot: HotHeader | None, archive: Manifest) ->
     if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
         raise taken(request, hot.epoch)
     if archive.epoch == request.epoch:
-        if archive.owner != request.owner:
+        if archive.owner != request.owner or archive.deleted:
             raise taken(request, archive.epoch)
-        return not archive.deleted
-    check_existence(request, exists=not archive.is_absent or (hot is not None and not hot.deleted))
+        return True
+    alive = hot if is_alive(hot, archive) else None
+    # Who opens again had it open in this format: an old snapshot can't be what it knew.
+    legacy = legacy and request.reopen is None
+    check_existence(request, exists=not archive.is_absent or alive is not None or legacy)
     if not archive.is_absent:
         check_same_owner(request, archive.owner)
         check_adapter(request, archive.adapter)
-    elif hot is not None and not hot.deleted:
-        check_same_owner(request, hot.owner)
+    elif alive is not None:
+        check_same_owner(request, alive.owner)
+        check_adapter(request, alive.adapter)
     return False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, unclear
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier._decide import FlushDecision, decide_flush
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Log, Plan, plan_commit, whole_log
@@ -67,34 +67,53 @@ class Flushing:
         self, request: FlushThread, progress: Progress = no_progress, *, first_try: HotSnapshot | None = None
     ) -> FlushReceipt:
         """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
-        traffic, hot = Traffic(), first_try
+        traffic, hot, incomplete = Traffic(), first_try, None
         stored = self._archive.remembered(request.thread_id)
         for attempt in range(TRIES):
             # Hot before the manifest: the other way round an archive that grew meanwhile would
             # look as if it had gone back.
+            fresh = hot is None and stored is None
             hot = hot or await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
-            fresh = stored is None
             stored = stored or await self._archive.manifest(request.thread_id, traffic)
+            manifest = None
             try:
-                decision = await self._decide(request, hot, stored.manifest)
-            except (HelixError, SegmentGoneError):
+                manifest = await self._try(request, hot, stored, traffic, progress)
+            except SegmentGoneError as gone:
+                if incomplete == stored.manifest.nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = stored.manifest.nonce
+            except HelixError:
+                # Judged on a remembered manifest or on a part of the hot record: look again.
                 if fresh:
                     raise
-                stored = hot = None  # judged on a remembered manifest, which may be outdated
-                continue
-            if decision.done:
-                return _receipt(stored.manifest, hot, traffic)
-            try:
-                plan = await self._plan(request, decision, stored.manifest, traffic)
-                await self._archive.commit(plan, stored, traffic, progress)
-            except Exception as error:
-                if not unclear(error):
-                    raise
-                stored = hot = None
+            if manifest is not None:
+                return _receipt(manifest, hot, traffic)
+            self._archive.forget(request.thread_id)
+            stored = hot = None
+            if fresh:
                 await back_off(attempt)
-                continue
-            return _receipt(plan.manifest, hot, traffic)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
+
+    async def _try(
+        self,
+        request: FlushThread,
+        hot: HotSnapshot | None,
+        stored: Stored,
+        traffic: Traffic,
+        progress: Progress,
+    ) -> Manifest | None:
+        """The manifest that holds what was asked for; None if it is unclear whether one does."""
+        decision = await self._decide(request, hot, stored.manifest)
+        if decision.done:
+            return stored.manifest
+        try:
+            plan = await self._plan(request, decision, stored.manifest, traffic)
+            await self._archive.commit(plan, stored, traffic, progress)
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return None
+        return plan.manifest
 
     async def _decide(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
@@ -122,11 +141,11 @@ class Flushing:
 
     async def _from_hot(self, header: HotHeader, archive: Manifest, traffic: Traffic) -> dict[str, Any]:
         changes: dict[str, Any] = {
-            "committed": header.committed,
+            "committed": max(header.committed, archive.committed),
             "adapter": header.adapter or archive.adapter,
         }
         if archive.is_absent:
-            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.epoch, "deleted": False}
+            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.born, "deleted": False}
         if header.slice_version != archive.slice_version or archive.is_absent:
             data, name = await self._archive.store_slice(header.thread_id, archive.gen, header.slice, traffic)
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}

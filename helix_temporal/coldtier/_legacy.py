@@ -20,8 +20,10 @@ class LegacySnapshot:
 class LegacySource(Protocol):
     """Where version 1 snapshots are looked for when a thread has no manifest."""
 
-    async def load(self, thread_id: str) -> LegacySnapshot | None:
+    async def load(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
         """The snapshot of this thread, None if there is none.
+
+        ``adapter`` names the format of its rows, which version 1 does not store.
 
         Raises:
             ArchiveCorruptError: It is damaged; nothing of it was used.

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
-from helix_temporal.coldtier._decide import beyond, check_open, check_regressed, continues
+from helix_temporal.coldtier._decide import beyond, check_open, check_regressed, continues, is_alive
 from helix_temporal.coldtier._flushing import back_off
-from helix_temporal.coldtier._legacy import LegacySource
+from helix_temporal.coldtier._legacy import LegacySnapshot, LegacySource
 from helix_temporal.coldtier._manifest import Legacy, Manifest
 from helix_temporal.coldtier._plan import TAIL_MESSAGES, Log, Plan, plan_commit, tail_start, whole_log
 from helix_temporal.errors import (
@@ -17,6 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.stores._opens import check_adapter, committed_at
 from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotHeader, HotSnapshot, HotTier, Rebase
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Progress, no_progress
 
@@ -51,11 +52,13 @@ class Opening:
         for attempt in range(TRIES):
             hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
             stored = await self._archive.manifest(request.thread_id, traffic)
+            header = hot.header if hot else None
             try:
-                if check_open(request, hot.header if hot else None, stored.manifest):
+                old = await self._old(request, header, stored.manifest)
+                if check_open(request, header, stored.manifest, legacy=old is not None):
                     return await self._ready(hot, stored.manifest, progress)
                 check_regressed(hot, stored.manifest)
-                base = await self._base(request, hot, stored.manifest)
+                base = await self._base(request, hot, stored.manifest, old)
                 plan = await self._plan(request, base, traffic)
                 if not await self._commit(plan, stored, traffic, progress):
                     await back_off(attempt)
@@ -78,28 +81,46 @@ class Opening:
 
     # -- what the open goes on from
 
-    async def _base(self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest) -> Base:
-        if hot is not None and continues(hot, archive) and hot.header.committed >= archive.committed:
-            header = hot.header
-            extra = beyond(hot, archive.head.position if not archive.is_absent else 0)
-            return Base(
-                archive, extra, header.committed, header.head, header, archive.legacy,
-                header.slice, header.slice_version, header.adapter or archive.adapter,
-            )  # fmt: skip
-        if archive.is_absent:
-            return await self._new(request, archive)
-        if archive.legacy is not None and self._legacy is not None:
+    async def _old(
+        self, request: OpenThread, hot: HotHeader | None, archive: Manifest
+    ) -> LegacySnapshot | None:
+        """The version 1 snapshot that becomes this thread's beginning, if there is one."""
+        if self._legacy is None:
+            return None
+        if archive.legacy is not None:
             await self._legacy.check_unchanged(archive.legacy)
+        if archive.version > 0 or is_alive(hot, archive):
+            return None
+        return await self._legacy.load(request.thread_id, request.adapter)
+
+    async def _base(
+        self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
+    ) -> Base:
+        if hot is not None and continues(hot, archive):
+            return await self._both(hot, archive)
+        if archive.is_absent:
+            return self._new(request, archive, old)
         return Base(
             archive, (), archive.committed, archive.head, None, archive.legacy,
             archive.slice, archive.slice_version, archive.adapter,
         )  # fmt: skip
 
-    async def _new(self, request: OpenThread, archive: Manifest) -> Base:
-        old = await self._legacy.load(request.thread_id) if self._legacy else None
-        if old is None or archive.deleted:
+    async def _both(self, hot: HotSnapshot, archive: Manifest) -> Base:
+        """The archive and what hot has beyond; after a roll-back either may have the newer state."""
+        header = hot.header
+        data, version = header.slice, header.slice_version
+        if version < archive.slice_version:
+            data, version = await self._archive.slice(archive), archive.slice_version
+        return Base(
+            archive, beyond(hot, archive.head.position), max(header.committed, archive.committed), header.head,
+            header, archive.legacy, data, version, header.adapter or archive.adapter,
+        )  # fmt: skip
+
+    def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> Base:
+        if old is None:
             version = 1 if request.slice else 0
             return Base(archive, (), 0, EMPTY, None, None, request.slice, version, request.adapter)
+        check_adapter(request, old.adapter)
         end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
         return Base(
             archive, old.records, end.position, end, None, old.origin,
@@ -151,7 +172,7 @@ class Opening:
             "epoch": request.epoch,
             "owner": request.owner,
             "closed": False,
-            "committed": end if request.records else min(base.committed, cut.position),
+            "committed": end if request.records else committed_at(request, base.committed, cut.position),
             "adapter": base.adapter,
             "legacy": base.legacy,
             "cut": base.head.position - cut.position,
@@ -159,8 +180,8 @@ class Opening:
             "slice_version": base.slice_version,
         }
         if base.archive.is_absent:
-            changes |= {"born": request.epoch, "origin": ""}
-        if base.hot is not None or base.archive.is_absent:
+            changes |= {"born": request.epoch if base.hot is None else base.hot.born, "origin": ""}
+        if base.archive.is_absent or base.slice_version != base.archive.slice_version:
             data, name = await self._archive.store_slice(
                 request.thread_id, base.archive.gen, base.slice, traffic
             )
@@ -201,7 +222,9 @@ class Opening:
         start = 0 if whole else tail_start(archive, TAIL_MESSAGES, TAIL_BYTES)
         records = await self._archive.read(archive, start, archive.head.position, progress)
         base = EMPTY
-        if start > 0:
+        if start == archive.head.position:
+            base = archive.head
+        elif start > 0:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
         header = self._header(archive, base, await self._archive.slice(archive))
@@ -223,6 +246,8 @@ class Opening:
             size=archive.size,
             archived=archive.head.position,
             archived_size=archive.size,
+            born=archive.born,
+            cut=archive.cut,
         )
 
     async def hydrate(
