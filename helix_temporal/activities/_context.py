@@ -31,7 +31,7 @@ class _Beats:
     """A `Progress` whose state travels in heartbeats."""
 
     def __init__(self, details: Sequence[Any]) -> None:
-        self._names: list[str] = list(details[3]) if len(details) > 3 else []  # noqa: PLR2004 (as in details)
+        self._names: list[str] = list(details[3]) if len(details) > 3 else []
         self.finished = frozenset(self._names)
         self._last: tuple[str, int, int] | None = None
 

@@ -71,7 +71,7 @@ class SessionActivities:
     @activity.defn(name="helix.sessions.open")
     @typed
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
-        """Create, continue, fork, rewind or re-open: takes the epoch, makes the thread hot, loads its state."""
+        """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
         epoch = scheduled_epoch()
         async with beating(self._beat_every) as progress:

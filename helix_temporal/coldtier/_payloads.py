@@ -10,7 +10,7 @@ class BlobPayloads:
     def __init__(self, blobs: BlobStore, layout: Layout) -> None:
         self._blobs, self._layout = blobs, layout
 
-    async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
+    async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:  # noqa: ARG002 (nothing expires here)
         """As `PayloadStore.put_payload`; nothing expires here."""
         await self._blobs.put(self._layout.payloads(thread_id) + key, data)
 

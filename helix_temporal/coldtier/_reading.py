@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, missing
-from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores._pages import Bounds, check_page, finish_page, trim
@@ -102,7 +102,7 @@ class Reading:
         start, stop = wanted.start, min(wanted.stop, archive.head.position)
         if start >= stop:
             return start, ()
-        parts = _parts(await self._archive.refs(archive, start), start, stop, archive)
+        parts = _parts(await self._archive.refs(archive, start), start, stop)
         found: list[Record] = []
         first = stop if wanted.backward else start
         for low, high in reversed(parts) if wanted.backward else parts:
@@ -123,7 +123,7 @@ class Reading:
         ]
 
 
-def _parts(refs: Sequence, start: int, stop: int, archive: Manifest) -> list[tuple[int, int]]:  # type: ignore[type-arg]
+def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:
     """The range cut at segment borders."""
     borders = [ref.stop for ref in refs if start < ref.stop < stop]
     return list(zip([start, *borders], [*borders, stop], strict=True))

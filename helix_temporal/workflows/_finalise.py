@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from temporalio import workflow
+from temporalio.workflow import ActivityHandle
 from temporalio.exceptions import ActivityError
 
 from helix_temporal.models.hooks import SessionEnded
@@ -67,7 +67,7 @@ class Finaliser:
         return (await self._done("session_ended", lambda: self._calls.start_hook(activity, event)))[0]
 
     async def _done(
-        self, name: str, start: Callable[[], "workflow.ActivityHandle[Any]"]
+        self, name: str, start: Callable[[], ActivityHandle[Any]]
     ) -> tuple[Receipt, Any]:
         try:
             result = await run_to_completion(start(), self._on_cancel)
