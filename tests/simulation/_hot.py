@@ -1,0 +1,152 @@
+"""A hot tier that fails as Redis does: lost replies, scripts that run late, memory wiped or rolled back."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.models.records import Head, Record
+from helix_temporal.stores.memory.threads import MemoryThreads
+from helix_temporal.stores.protocols.hot import (
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotSnapshot,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+from tests.simulation._log import Log
+from tests.simulation._world import World, run_now
+
+Effect = Callable[[], Awaitable[Any]]
+
+
+class SimHot:
+    """`HotTier` over `MemoryThreads`, seen through a bad network."""
+
+    def __init__(self, world: World, inner: MemoryThreads, log: Log) -> None:
+        self._world, self.inner, self._log = world, inner, log
+
+    async def _call(self, name: str, effect: Effect, *, writes: bool) -> Any:
+        world, rates = self._world, self._world.rates
+        await world.boundary()
+        luck = 1.0 if world.calm else world.draw()
+        if luck < rates.transient:
+            raise StoreUnavailableError(f"hot tier: {name} timed out before it was sent")
+        luck -= rates.transient
+        if writes and luck < rates.late_script:
+            world.later(world.between(0.001, 10.0), lambda: self._late(name, effect))
+            raise StoreUnavailableError(f"hot tier: {name} timed out")
+        luck -= rates.late_script
+        lost = luck < rates.reply_lost
+        try:
+            result = run_now(effect())
+        except HelixError as error:
+            if world.trace:
+                world.say(f"hot.{name} -> {type(error).__name__}")
+            if not lost:
+                raise
+        else:
+            if world.trace:
+                world.say(f"hot.{name} -> {_brief(result)}")
+        if lost:
+            world.note("script, reply lost", name)
+            raise StoreUnavailableError(f"hot tier: no reply to {name}")
+        await world.boundary()
+        return result
+
+    def _late(self, name: str, effect: Effect) -> None:
+        self._world.note("late script", name)
+        try:
+            run_now(effect())
+        except HelixError as error:
+            self._world.say(f"late {name} refused: {type(error).__name__}")
+
+    # -- reads
+
+    async def header(self, thread_id: str) -> HotHeader | None:
+        return await self._call("header", lambda: self.inner.header(thread_id), writes=False)  # type: ignore[no-any-return]
+
+    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        return await self._call("snapshot", lambda: self.inner.snapshot(thread_id, since), writes=False)  # type: ignore[no-any-return]
+
+    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        return await self._call("page", lambda: self.inner.page(thread_id, wanted), writes=False)  # type: ignore[no-any-return]
+
+    async def step_view(
+        self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView | None:
+        return await self._call(  # type: ignore[no-any-return]
+            "step_view",
+            lambda: self.inner.step_view(
+                thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
+            ),
+            writes=False,
+        )
+
+    async def scan(self) -> AsyncIterator[str]:
+        await self._world.boundary()
+        async for thread_id in self.inner.scan():
+            yield thread_id
+
+    # -- writes
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        async def effect() -> Appended | None:
+            appended = await self.inner.append(step)
+            if appended is not None:
+                self._log.appended(step, appended)
+            return appended
+
+        return await self._call("append", effect, writes=True)  # type: ignore[no-any-return]
+
+    async def rebase(self, change: Rebase) -> HotHeader | None:
+        return await self._call("rebase", lambda: self.inner.rebase(change), writes=True)  # type: ignore[no-any-return]
+
+    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        return await self._call(  # type: ignore[no-any-return]
+            "install", lambda: self.inner.install(header, records, replace=replace), writes=True
+        )
+
+    async def evict(
+        self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
+    ) -> Eviction:
+        async def effect() -> Eviction:
+            self._log.before_evict(thread_id)
+            outcome = await self.inner.evict(thread_id, epoch, archived, warm_ttl=warm_ttl)
+            self._world.seen[f"evict: {outcome}"] += 1
+            return outcome
+
+        return await self._call("evict", effect, writes=True)  # type: ignore[no-any-return]
+
+    async def close_epoch(self, thread_id: str, epoch: int) -> None:
+        await self._call("close_epoch", lambda: self.inner.close_epoch(thread_id, epoch), writes=True)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
+        return await self._call(  # type: ignore[no-any-return]
+            "save_slice", lambda: self.inner.save_slice(thread_id, epoch, data, expected_version), writes=True
+        )
+
+    async def drop(self, thread_id: str, epoch: int) -> None:
+        await self._call("drop", lambda: self.inner.drop(thread_id, epoch), writes=True)
+
+    async def check(self) -> None:
+        """Nothing to refuse."""
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _brief(result: object) -> str:
+    header = getattr(result, "header", result)
+    if isinstance(header, HotHeader):
+        return (
+            f"e{header.epoch % 10**9} {header.base.position}..{header.head.position}"
+            f"({header.head.last_id}) committed {header.committed} slice {header.slice_version}"
+            f"{' closed' if header.closed else ''}"
+        )
+    return str(result)[:80]
+
+

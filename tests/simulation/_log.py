@@ -1,0 +1,227 @@
+"""What the checker knows: every message that was ever appended, and what the stores hold right now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+import zstandard
+
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode_segment
+from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef
+from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.stores.memory.threads import MemoryThreads
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
+from helix_temporal.stores.protocols.threads import Page
+from tests.simulation._world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a message stands, and after which one."""
+
+    position: int
+    before: str
+    record: Record
+
+
+class Log:
+    """Looks into both stores without their faults, and judges what is written.
+
+    Args:
+        strict: Also judge each single write; otherwise only what a user could see.
+    """
+
+    def __init__(
+        self, world: World, threads: MemoryThreads, blobs: MemoryBlobs, layout: Layout, *, strict: bool
+    ) -> None:
+        self._world, self._threads, self._blobs, self._layout = world, threads, blobs, layout
+        self._strict = strict
+        self._links: dict[str, Link] = {}
+        self._decoded: dict[str, tuple[bytes, Manifest]] = {}
+
+    # -- what happened
+
+    def appended(self, step: StepAppend, appended: Appended) -> None:
+        """The hot tier took a step."""
+        self.follow(step.head, appended.records)
+        if self._strict and step.commits:
+            self._check_committed(step.thread_id, appended.header)
+
+    def follow(self, head: Head, records: tuple[Record, ...]) -> None:
+        """These messages stand after ``head``."""
+        before = head.last_id
+        for position, record in enumerate(records, head.position):
+            link = Link(position, before, record)
+            if self._links.setdefault(record.id, link) != link:
+                self._world.fail(f"message {record.id} is there twice: {self._links[record.id]}, {link}")
+            before = record.id
+
+    def _check_committed(self, thread_id: str, header: HotHeader) -> None:
+        thread = self._threads._threads[thread_id]
+        at = header.committed - 1 - header.base.position
+        if at >= 0 and thread.records[at].kind == Kind.CALLS:
+            self._world.fail(f"committed {header.committed} is inside a tool call")
+
+    def before_evict(self, thread_id: str) -> None:
+        """For the trace."""
+        thread = self._threads._threads.get(thread_id)
+        if thread is not None and self._world.trace:
+            self._world.say(f"evict at {thread.header.head} committed {thread.header.committed}")
+
+    def stored(self, key: str, data: bytes) -> None:
+        """The object store took an object."""
+        if self._world.trace:
+            self._world.say(f"stored {key.rsplit('/', 2)[-2:]}")
+        if key.endswith("/manifest"):
+            self._check_manifest(key, data)
+
+    def _check_manifest(self, key: str, data: bytes) -> None:
+        """No manifest ever names what is not there."""
+        fields = orjson.loads(data[: data.find(b"\n")])
+        old = self._decoded.get(key)
+        thread_id = fields["thread_id"]
+        manifest = decode_manifest(thread_id, data)
+        self._decoded[key] = (data, manifest)
+        if self._world.trace:
+            self._world.say(
+                f"manifest v{manifest.version} e{manifest.epoch % 10**9} {manifest.owner} head "
+                f"{manifest.head.position}({manifest.head.last_id}) committed {manifest.committed} gen {manifest.gen} "
+                f"slice {manifest.slice_version}{' closed' if manifest.closed else ''} index {manifest.index is not None} "
+                f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
+            )
+        self._check_objects(manifest)
+        if self._strict and old is not None:
+            self._check_step(old[1], manifest)
+
+    def _check_objects(self, manifest: Manifest) -> None:
+        for name in self.named(manifest):
+            if name not in self._blobs._blobs:
+                self._world.fail(f"the manifest names {name}, which is not there")
+
+    def _check_step(self, old: Manifest, new: Manifest) -> None:
+        if new.version != old.version + 1 or new.epoch < old.epoch:
+            self._world.fail(f"archive went back: version {old.version} -> {new.version}, epoch {old.epoch} -> {new.epoch}")
+        if new.epoch == old.epoch and not new.deleted and not self.leads(old.head, new.head):
+            self._world.fail(f"archive at {old.head} was replaced by another at {new.head}")
+        if new.committed and self._kind_before(new, new.committed) == Kind.CALLS:
+            self._world.fail(f"archive committed {new.committed} inside a tool call")
+
+    def deleted(self, key: str) -> None:
+        """The object store dropped an object."""
+        self._world.note("object deleted")
+        found = self._decoded.get(key[: key.rindex("/", 0, key.rindex("/"))] + "/manifest")
+        if found is not None and key in self.named(found[1]):
+            self._world.fail(f"{key} was deleted, and the manifest names it")
+
+    # -- what is there
+
+    def named(self, manifest: Manifest) -> list[str]:
+        """Keys of the objects that a manifest needs."""
+        thread_id, names = manifest.thread_id, []
+        refs = manifest.segments
+        if manifest.index is not None:
+            names.append(self._layout.index(thread_id, manifest.index))
+            refs = (*self._indexed(manifest), *refs)
+        if manifest.slice_object:
+            names.append(self._layout.state(thread_id, manifest.slice_object))
+        return [*names, *(self._layout.segment(thread_id, ref) for ref in refs)]
+
+    def _indexed(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
+        if manifest.index is None:
+            return ()
+        blob = self._blobs._blobs.get(self._layout.index(manifest.thread_id, manifest.index))
+        if blob is None:
+            self._world.fail("the index is not there")
+        return decode_index(manifest.index, blob.data)
+
+    def manifest(self, thread_id: str) -> Manifest:
+        """What the object store holds now."""
+        found = self._decoded.get(self._layout.manifest(thread_id))
+        return found[1] if found else Manifest(thread_id)
+
+    def archive(self, manifest: Manifest) -> list[Record]:
+        """All messages of an archive."""
+        records: list[Record] = []
+        for ref in (*self._indexed(manifest), *manifest.segments):
+            blob = self._blobs._blobs.get(self._layout.segment(manifest.thread_id, ref))
+            if blob is None:
+                self._world.fail(f"segment {ref.first}-{ref.last} is not there")
+            records += decode_segment(ref, blob.data)
+        return [*records, *manifest.inline]
+
+    def slice(self, manifest: Manifest) -> bytes:
+        """The state slice of an archive."""
+        if not manifest.slice_object:
+            return manifest.slice
+        key = self._layout.state(manifest.thread_id, manifest.slice_object)
+        return zstandard.ZstdDecompressor().decompress(self._blobs._blobs[key].data)
+
+    def hot(self, thread_id: str) -> tuple[HotHeader, tuple[Record, ...]] | None:
+        """What the hot tier holds now."""
+        thread = self._threads._find(thread_id)
+        return None if thread is None else (thread.header, thread.records)
+
+    # -- how messages follow each other
+
+    def link(self, message_id: str) -> Link | None:
+        """Where a message stands."""
+        return self._links.get(message_id)
+
+    def _kind_before(self, manifest: Manifest, position: int) -> str | None:
+        link = self._links.get(manifest.head.last_id)
+        while link is not None and link.position >= position:
+            link = self._links.get(link.before)
+        return link.record.kind if link else None
+
+    def leads(self, early: Head, late: Head) -> bool:
+        """Whether ``late`` comes after ``early`` on one timeline."""
+        at, last = late.position, late.last_id
+        while at > early.position:
+            link = self._links.get(last)
+            if link is None or link.position != at - 1:
+                return False
+            at, last = link.position, link.before
+        return (at, last) == (early.position, early.last_id)
+
+    def ids(self, head: Head) -> list[str]:
+        """All message ids up to a head, by what was appended."""
+        found, last = [], head.last_id
+        while last:
+            found.append(last)
+            last = self._links[last].before
+        return found[::-1]
+
+    # -- judgements
+
+    def check_records(self, records: Sequence[Record]) -> None:
+        """Each message as it was appended, each tool call followed by its results."""
+        for record in records:
+            link = self._links.get(record.id)
+            if link is None or link.record != record:
+                self._world.fail(f"message {record.id} is not as it was appended")
+        for at, record in enumerate(records):
+            before = records[at - 1].kind if at else ""
+            if record.kind == Kind.RESULT and before not in {Kind.CALLS, Kind.RESULT}:
+                self._world.fail(f"message {record.id} is a result without a call")
+            if before == Kind.CALLS and record.kind != Kind.RESULT:
+                self._world.fail(f"message {record.id} stands between a call and its result")
+
+    def check_page(self, page: Page) -> None:
+        """Part of a prefix of whole finished turns, of one timeline."""
+        records, position = page.records, page.first
+        if not records:
+            if page.committed and page.after is not None:
+                self._world.fail(f"an empty page, yet more follows: {page}")
+            return
+        before = None
+        for record in records:
+            link = self._links.get(record.id)
+            if link is None or link.record != record or link.position != position:
+                self._world.fail(f"a page shows {record.id} at {position}, appended was {link}")
+            if before is not None and link.before != before:
+                self._world.fail(f"a page shows {record.id} after {before}, appended after {link.before}")
+            before, position = record.id, position + 1
+        if position > page.committed or records[-1].kind == Kind.CALLS or records[0].kind == Kind.RESULT:
+            self._world.fail(f"a page from {page.first} to {position} shows part of a turn; {page.committed} are finished")

@@ -1,0 +1,47 @@
+"""What is replaced in the code under test: chance, and sizes so small that everything happens in a short run."""
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from helix_temporal.activities import _step, sessions
+from helix_temporal.coldtier import _archive, _flushing, _opening, _plan, _tier
+from tests.simulation import _worker
+
+SIZES: dict[Any, dict[str, int]] = {
+    _plan: {
+        "INLINE_MAX": 1000,
+        "TAIL_MESSAGES": 12,
+        "TAIL_SEGMENT_MESSAGES": 8,
+        "BULK_SEGMENT_RAW": 3000,
+        "SMALL_RAW": 1500,
+        "FAN_OUT": 3,
+        "MAX_MERGED": 4,
+        "DIRECT_MAX": 4,
+        "DIRECT_KEPT": 2,
+    },
+    _opening: {"TAIL_MESSAGES": 12, "TAIL_BYTES": 4000},
+    _archive: {"SLICE_INLINE_MAX": 110, "OFFLOAD_BYTES": 2500},
+    _tier: {"DIRECT_MAX": 4},
+    _flushing: {"BREAKER_SECONDS": 1.0},  # type: ignore[dict-item]
+}
+
+
+@contextmanager
+def simulated(chance: random.Random) -> Iterator[None]:
+    """The code under test draws from this seed alone, and its limits are small."""
+    token = SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
+    with ExitStack() as stack:
+        for module, sizes in SIZES.items():
+            for name, value in sizes.items():
+                stack.enter_context(patch.object(module, name, value))
+        stack.enter_context(patch.object(_archive, "secrets", token))
+        stack.enter_context(patch.object(_flushing, "random", chance))
+        numbers = iter(range(1, 1_000_000))
+        stack.enter_context(patch.object(_step, "new_id", lambda: f"a{next(numbers)}"))
+        stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
+        stack.enter_context(patch.object(sessions, "beating", _worker.beating))
+        yield

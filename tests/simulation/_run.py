@@ -1,0 +1,65 @@
+"""One seed, from an empty world to the verdict."""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+from tests.simulation._patches import simulated
+from tests.simulation._story import DoubleFailure, Plan, Story
+from tests.simulation._worker import Shop
+from tests.simulation._world import Rates, Trace, Violation, World
+
+Breaking = Callable[[Shop], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a seed; ``why`` is empty if all promises held."""
+
+    seed: int
+    why: str
+    seen: Counter[str]
+
+
+def simulate(
+    seed: int,
+    *,
+    exit_mode: bool = False,
+    rates: Rates | None = None,
+    trace: Trace | None = None,
+    strict: bool = True,
+    broken: Breaking | None = None,
+) -> Verdict:
+    """Run one seed.
+
+    Args:
+        exit_mode: ``flush="exit"`` over a hot tier that loses nothing.
+        strict: Judge each write, too, rather than only what users could see.
+        broken: Removes a guard of the code under test while it runs.
+    """
+    world = World(seed, rates or Rates(), trace=trace)
+    with ExitStack() as stack:
+        stack.enter_context(simulated(world.random))
+        shop = Shop.build(world, flush_each_step=not exit_mode, strict=strict)
+        if broken is not None:
+            stack.enter_context(broken(shop))
+        plan = Plan(turns=4 + int(world.draw() * 7), wipes=not exit_mode)
+        why = _why(world, Story(world, shop, plan))
+    if not why and not exit_mode and world.seen["TURN RUN AGAIN"]:
+        why = "a turn was run again"
+    return Verdict(seed, why, world.seen)
+
+
+def _why(world: World, story: Story) -> str:
+    try:
+        world.loop.run(story.run())
+    except Violation as violation:
+        return str(violation)
+    except DoubleFailure:
+        world.note("both stores failed at once")
+    except Exception as error:  # noqa: BLE001 (any exception that reaches the session is a verdict)
+        world.say(traceback.format_exc())
+        return f"{type(error).__name__}: {error}"
+    return str(world.violation) if world.violation else ""

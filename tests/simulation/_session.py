@@ -1,0 +1,145 @@
+"""The workflow's side: `Calls` on simulated Temporal, and what the workflow knows of the thread."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    EndTurnInput,
+    OpenHandle,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+    ToolInput,
+    ToolResult,
+)
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
+from helix_temporal.workflows._turns import Conversation
+from tests.simulation._temporal import Temporal
+from tests.simulation._worker import Worker
+from tests.simulation._world import World
+
+THREAD = "s"
+
+
+@dataclass
+class Session:
+    """What one execution holds; its variables survive everything.
+
+    Attributes:
+        told: Ids of the messages that it knows to be in the thread.
+        turns: Finished turns among them.
+        untold: Ids that it knew once, and that were taken back.
+    """
+
+    talk: Conversation
+    told: list[str] = field(default_factory=list)
+    turns: int = 0
+    untold: set[str] = field(default_factory=set)
+
+    def saved(self) -> "Session":
+        """As of now, for a later reset."""
+        talk = self.talk
+        return Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
+
+    def learn(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> None:
+        """A step was acknowledged to the workflow."""
+        inputs = [each.id for each in request.inputs if each.id not in result.dropped]
+        if not inputs:
+            return
+        answer = [result.head.last_id] if isinstance(request, RunStepInput) else []
+        self.untold.update(self.told[request.head.position :])
+        self.told = [*self.told[: request.head.position], *inputs, *answer]
+        self.turns += 0 if result.calls else 1
+
+
+class SimCalls:
+    """`Calls` of one execution."""
+
+    def __init__(self, world: World, temporal: Temporal, session: Session | None = None) -> None:
+        self._world, self._temporal, self.session = world, temporal, session
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """One open activity: its epoch is when it was scheduled."""
+        epoch = self._world.epoch()
+        self._world.say(f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} rewind {request.rewind_to}")
+
+        async def work(worker: Worker) -> OpenSessionResult:
+            return await worker.open(request)
+
+        if self._world.chance(self._world.rates.late_double):
+            self._temporal.late("open*", work, epoch)
+        return await self._temporal.activity("open", work, epoch)
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """One step."""
+        inputs = [each.id for each in request.inputs]
+        self._world.say(f"step scheduled at {request.head} e{request.epoch % 10**9} {inputs}")
+
+        async def work(worker: Worker) -> RunStepResult:
+            return await worker.stepper.run(request)
+
+        return self._told(request, await self._temporal.activity("step", work))
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """The end of a turn without an answer."""
+
+        async def work(worker: Worker) -> RunStepResult:
+            return await worker.stepper.end_turn(request)
+
+        return self._told(request, await self._temporal.activity("end_turn", work))
+
+    def _told(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> RunStepResult:
+        if self.session is not None:
+            self.session.learn(request, result)
+        self._world.say(f"step acknowledged {result.head} archived {result.archived} slice {result.slice_version}")
+        return result
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+        """One tool."""
+
+        async def work(worker: Worker) -> ToolResult:
+            return await worker.run_tool(request)
+
+        return await self._temporal.activity("tool", work)
+
+    async def pause(self, seconds: float) -> None:
+        """A timer."""
+        await asyncio.sleep(seconds)
+
+    def new_id(self) -> str:
+        """A message id."""
+        return f"m{self._world.unique()}"
+
+    # -- what the session workflow does around its turns
+
+    async def flush(self, thread_id: str, epoch: int, *, closes: bool) -> FlushReceipt:
+        """Archive."""
+
+        async def work(worker: Worker) -> FlushReceipt:
+            return await worker.threads.flush(FlushThread(thread_id, epoch, closes=closes))
+
+        return await self._temporal.activity("flush", work)
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """Drop the hot record."""
+
+        async def work(worker: Worker) -> str:
+            return await worker.threads.evict(thread_id, epoch)
+
+        if self._world.chance(0.2):
+            self._temporal.late("evict*", work)
+        return await self._temporal.activity("evict", work)
+
+
+def resumed(session: Session, handle: OpenHandle) -> Session:
+    """The session after continue-as-new: a new run with the same handle."""
+    talk = session.talk
+    return replace(session, talk=Conversation(talk.request, handle, talk.facts))
+
+
+def head_of(ids: list[str]) -> Head:
+    """The head of a thread of these messages."""
+    return Head(position=len(ids), last_id=ids[-1] if ids else "")

@@ -1,0 +1,504 @@
+"""The life of one thread under a seed, and the judgement at its end."""
+
+import asyncio
+from dataclasses import dataclass
+
+from helix_temporal.errors import (
+    ConflictError,
+    FencedError,
+    HelixError,
+    InvalidRequestError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind
+from helix_temporal.models.sessions import OpenSessionInput, SessionState, UserMessage
+from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
+from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation
+from tests.simulation._session import THREAD, Session, SimCalls, head_of, resumed
+from tests.simulation._temporal import Temporal
+from tests.simulation._worker import Shop, Worker
+from tests.simulation._world import World
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What kind of life it is."""
+
+    turns: int = 8
+    wipes: bool = True
+
+
+NOSLICE = True
+
+
+class DoubleFailure(Exception):  # noqa: N818 (a reason to stop, no error)
+    """Both stores failed at once: the archive was down, and the hot tier lost what only it had."""
+
+
+class Story:
+    """Drives one session, then judges."""
+
+    def __init__(self, world: World, shop: Shop, plan: Plan) -> None:
+        self._world, self._shop, self._plan = world, shop, plan
+        self._temporal = Temporal(world, shop.worker)
+        self._execution = 0
+        self._acked: list[str] = []
+        self._turns = 0
+        self._unanswered: list[str] = []
+        self._final: Head | None = None
+        self._session: Session | None = None
+        self._at_risk: set[str] = set()
+        self._snapshots: list[dict[str, object]] = []
+        self._forks: dict[str, list[str]] = {}
+        self._older: list[Session] = []
+        self._saved: list[Session] = []
+        self._fresh_from_reset = False
+        if plan.wipes:
+            world.mischief.append(self._mischief)
+
+    async def run(self) -> None:
+        """From the first open to the judgement."""
+        world = self._world
+        session, done = await self._begin(), 0
+        while done < self._plan.turns:
+            await self._idle()
+            try:
+                session, finished = await self._next(session)
+            except FencedError as fenced:
+                session, finished = await self._taken_over(fenced), 0
+            done += finished
+        await asyncio.sleep(25.0)
+        session = await self._begin()
+        self._judge()
+        if world.chance(0.1):
+            await self._delete(session)
+
+    # -- what happens next
+
+    async def _next(self, session: Session) -> tuple[Session, int]:
+        world, luck = self._world, self._world.draw()
+        if luck < 0.12 and not self._fresh_from_reset:
+            return await self._terminated(session), 0
+        if luck < 0.2 and not self._fresh_from_reset:
+            return await self._cancelled(session), 0
+        if luck < 0.26 and not self._fresh_from_reset:
+            return await self._ended(session), 0
+        if luck < 0.34 and len(self._saved) > 1 and not self._fresh_from_reset:
+            return await self._reset(session), 0
+        if luck < 0.39 and self._older and not self._fresh_from_reset:
+            world.spawn(self._reset_of_an_older_execution(self._older[int(world.draw() * len(self._older))].saved()))
+        elif luck < 0.44 and self._acked and not self._fresh_from_reset:
+            return await self._rewound(session), 0
+        elif luck < 0.6:
+            self._others()
+        await self._answered(session)
+        if world.chance(0.1):
+            world.note("continued as new")
+            session = resumed(session, session.talk.handle)
+        self._saved.append(session.saved())
+        return session, 1
+
+    async def _taken_over(self, fenced: FencedError) -> Session:
+        """A late open of a dead execution, scheduled by a clock that was ahead, came after ours: end, and start anew."""
+        if "owner" not in fenced.facts:
+            raise fenced
+        self._world.note("taken over by a dead execution")
+        self._fresh_from_reset = False
+        return await self._begin()
+
+    async def _idle(self) -> None:
+        if self._world.chance(0.5):
+            await asyncio.sleep(self._world.between(0.01, 10.0))
+
+    # -- opening
+
+    async def _begin(self) -> Session:
+        """A new execution opens the thread."""
+        self._execution += 1
+        request = OpenSessionInput(session_id=THREAD, thread_id=THREAD, agent="a", owner=f"exec{self._execution}")
+        calls = SimCalls(self._world, self._temporal)
+        opened = await self._until_open(calls, request)
+        head = opened.handle.head
+        self._adopt(head)
+        session = Session(Conversation(request, opened.handle, opened.facts), list(self._acked), self._turns)
+        self._session = session
+        self._saved = [session.saved()]
+        return session
+
+    async def _until_open(self, calls: SimCalls, request: OpenSessionInput):  # noqa: ANN202
+        for _ in range(8):
+            try:
+                return await open_conversation(calls, request)
+            except FencedError:
+                self._world.note("open refused")
+        raise self._world.fail("cannot open")
+
+    def _adopt(self, head: Head) -> None:
+        """After a fresh open the thread is what users were told, and at most one whole turn more."""
+        log, acked = self._shop.log, self._acked
+        ids = log.ids(head)
+        if self._final is not None and head != self._final:
+            self._world.fail(f"closed at {self._final}, opened at {head}")
+        self._final = None
+        if ids[: len(acked)] != acked:
+            if self._at_risk.intersection(acked) - set(ids):
+                raise DoubleFailure
+            self._world.fail(f"acknowledged turns lost or changed: {head}, acknowledged {head_of(acked)}")
+        more = ids[len(acked) :]
+        if more:
+            last = log.link(more[-1])
+            if more[: len(self._unanswered)] != self._unanswered or last is None or last.record.kind == Kind.CALLS:
+                self._world.fail(f"{more} is no turn that was asked for; {self._unanswered} was")
+            self._world.note("unanswered turn had been committed")
+            self._acked, self._turns = ids, self._turns + 1
+        self._unanswered = []
+
+    # -- turns
+
+    def _messages(self) -> list[UserMessage]:
+        world = self._world
+        count = 2 if world.chance(0.2) else 1
+        return [
+            UserMessage(id=f"u{world.unique()}", text=world.random.randbytes(int(4 + 40 * world.draw())).hex())
+            for _ in range(count)
+        ]
+
+    def _turn(self, session: Session) -> Turn:
+        calls = SimCalls(self._world, self._temporal, session)
+        return Turn(calls, session.talk, number=session.turns + 1, max_steps=4)
+
+    async def _answered(self, session: Session) -> None:
+        """A turn to its end; its answer is given to the users."""
+        messages = self._messages()
+        if self._acked and self._world.chance(0.05):
+            messages = [UserMessage(id=next(each for each in self._acked[::-1] if each[0] == "u"), text="again")]
+        turn = self._turn(session)
+        if self._world.chance(0.05):
+            turn.interrupted = True
+        before, self._unanswered = session.talk.turns_run_again, [each.id for each in messages]
+        result = await turn.run(messages)
+        self._unanswered = []
+        self._fresh_from_reset = False
+        self._acknowledge(session, result, before)
+        if self._plan.wipes and self._world.chance(0.35):
+            await SimCalls(self._world, self._temporal).evict(THREAD, session.talk.handle.epoch)
+
+    def _acknowledge(self, session: Session, result: TurnResult, run_again: int) -> None:
+        world = self._world
+        self._acked, self._turns = list(session.told), session.turns
+        world.note("turn answered", f"{result.exit_reason} {result.answer}")
+        world.seen["opened again"] += session.talk.reopened
+        session.talk.reopened = 0
+        if session.talk.turns_run_again > run_again:
+            if session.untold & self._at_risk:
+                raise DoubleFailure
+            world.note("TURN RUN AGAIN")
+        if session.talk.head != head_of(self._acked):
+            world.fail(f"told {head_of(self._acked)}, head {session.talk.head}")
+        if result.answer is not None and self._acked[result.answer.position] != result.answer.id:
+            world.fail(f"answer {result.answer} is not what the thread holds")
+        self._check_kept(session)
+
+    def _check_kept(self, session: Session) -> None:
+        """What is acknowledged is archived, or the hot tier has it."""
+        log, head = self._shop.log, session.talk.head
+        archive = log.manifest(THREAD)
+        archived = log.leads(head, archive.head) and archive.committed >= head.position
+        hot = log.hot(THREAD)
+        is_hot = hot is not None and log.leads(head, hot[0].head) and hot[0].committed >= head.position
+        if session.talk.handle.archived and self._shop.flush_each_step and not archived:
+            self._world.fail(f"{head} was said to be archived; the archive stands at {archive.head}")
+        if not archived and not is_hot:
+            if self._at_risk.intersection(self._acked):
+                raise DoubleFailure
+            self._world.fail(f"{head} is neither hot nor archived")
+        if not archived:
+            self._world.note("turn answered while the archive was behind")
+        data = log.slice(archive) if archived else (hot[0].slice if hot else b"")
+        self._check_turns(data)
+
+    def _check_turns(self, data: bytes) -> None:
+        turns = SessionState.model_validate_json(data).turns if data else 0
+        if turns != self._turns and not NOSLICE:
+            self._world.fail(f"the state counts {turns} turns, {self._turns} were answered")
+
+    async def _interrupted_turn(self, session: Session) -> bool:
+        """A turn whose workflow ends at any moment of it; whether it was answered before that."""
+        messages = self._messages()
+        self._unanswered = [each.id for each in messages]
+        task = self._world.loop.create_task(self._turn(session).run(messages))
+        before = session.talk.turns_run_again
+        wake = self._world.loop.create_future()
+        task.add_done_callback(lambda _: wake.done() or wake.set_result(None))
+        self._world.later(self._world.between(0.001, 1.0), lambda: wake.done() or wake.set_result(None))
+        await wake
+        if task.done():
+            self._unanswered = []
+            self._acknowledge(session, task.result(), before)
+            return True
+        task.cancel()
+        await asyncio.wait([task])
+        return False
+
+    # -- ends
+
+    async def _terminated(self, session: Session) -> Session:
+        """Terminated in mid-turn: activities go on as zombies, nothing cleans up."""
+        self._world.note("terminated")
+        if not await self._interrupted_turn(session) and self._world.chance(0.3):
+            await self._late_open(session)
+        self._older.append(session.saved())
+        return await self._begin()
+
+    async def _late_open(self, session: Session) -> None:
+        """An open was under way, too."""
+        request, epoch = session.talk.request, self._world.epoch()
+
+        async def work(worker: Worker) -> object:
+            return await worker.open(request)
+
+        self._temporal.late("open*", work, epoch)
+
+    async def _cancelled(self, session: Session) -> Session:
+        """Cancelled in mid-turn: the finaliser closes the epoch, late attempts are refused."""
+        self._world.note("cancelled in mid-turn")
+        if not await self._interrupted_turn(session):
+            await self._finalise(session)
+        self._older.append(session.saved())
+        await self._idle()
+        return await self._begin()
+
+    async def _finalise(self, session: Session) -> None:
+        calls, epoch = SimCalls(self._world, self._temporal), session.talk.handle.epoch
+        try:
+            await calls.flush(THREAD, epoch, closes=True)
+        except ConflictError as error:
+            self._world.note(f"final flush refused: {type(error).__name__}")
+            return
+        archive = self._shop.log.manifest(THREAD)
+        ids = self._shop.log.ids(archive.head)[: archive.committed]
+        self._final = head_of(ids)
+        await calls.evict(THREAD, epoch)
+
+    async def _ended(self, session: Session) -> Session:
+        """Ended well: flushed and dropped from the hot tier."""
+        self._world.note("ended")
+        calls, epoch = SimCalls(self._world, self._temporal), session.talk.handle.epoch
+        try:
+            await calls.flush(THREAD, epoch, closes=False)
+            await calls.evict(THREAD, epoch)
+        except ConflictError as error:
+            self._world.note(f"flush at the end refused: {type(error).__name__}")
+        self._older.append(session.saved())
+        await self._idle()
+        return await self._begin()
+
+    # -- resets and rewinds
+
+    async def _reset(self, session: Session) -> Session:
+        """Workflow reset: the variables of an earlier moment, the same owner; once or twice."""
+        world = self._world
+        world.note("reset")
+        if world.chance(0.6):
+            # The step under way lives on.
+            await self._zombie_turn(session)
+        at = int(world.draw() * len(self._saved))
+        saved = self._saved[at]
+        self._saved = self._saved[: at + 1]
+        self._acked, self._turns = list(saved.told), saved.turns
+        self._fresh_from_reset = True
+        self._session = saved.saved()
+        return self._session
+
+    async def _zombie_turn(self, session: Session) -> None:
+        ghost = session.saved()
+        task = self._world.loop.create_task(self._turn(ghost).run(self._messages()))
+        await asyncio.sleep(self._world.between(0.0005, 0.1))
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _reset_of_an_older_execution(self, session: Session) -> None:
+        """Another execution followed: this one must end, having touched nothing."""
+        self._world.note("reset of an older execution")
+        try:
+            await self._turn(session).run(self._messages())
+        except FencedError:
+            return
+        except HelixError as error:
+            self._world.note(f"older execution ended with {type(error).__name__}")
+            return
+        self._world.fail("an execution wrote that another one had followed")
+
+    async def _rewound(self, session: Session) -> Session:
+        """An open with an earlier cut."""
+        world, log = self._world, self._shop.log
+        ends = [0, *(at + 1 for at, each in enumerate(self._acked) if self._ends_turn(at))]
+        to = head_of(self._acked[: world.random.choice(ends)])
+        world.note("rewound", f"to {to}")
+        request = session.talk.request.model_copy(update={"mode": "continue", "rewind_to": to})
+        turns = sum(1 for end in ends if 0 < end <= to.position)
+        self._session = None
+        opened = await self._until_open(SimCalls(world, self._temporal), request)
+        if opened.handle.head != to:
+            world.fail(f"rewound to {to}, opened at {opened.handle.head}")
+        self._acked, self._turns = log.ids(to), turns
+        rewound = Session(Conversation(session.talk.request, opened.handle, opened.facts), list(self._acked), turns)
+        self._session = rewound
+        self._saved = [rewound.saved()]
+        return rewound
+
+    def _ends_turn(self, at: int) -> bool:
+        """Whether a turn ends with the acknowledged message at this position."""
+        link = self._shop.log.link(self._acked[at])
+        after = self._shop.log.link(self._acked[at + 1]) if at + 1 < len(self._acked) else None
+        if link is None or link.record.kind in {Kind.USER, Kind.CALLS}:
+            return False
+        return after is None or after.record.kind == Kind.USER
+
+    # -- others
+
+    def _others(self) -> None:
+        """Maintenance, readers, forks: beside the session, at any time."""
+        what = self._world.random.choice(("read", "read", "read", "compact", "collect", "fork", "sweep"))
+        self._world.note(f"beside: {what}")
+        getattr(self, f"_{what}")()
+
+    def _read(self) -> None:
+        self._world.spawn(self._reading())
+
+    def _compact(self) -> None:
+        async def work(worker: Worker) -> None:
+            made = await worker.threads.upkeep.compact(THREAD)
+            if made.segments_after < made.segments_before:
+                self._world.note("compacted", made)
+
+        self._temporal.background("compact", work)
+
+    def _collect(self) -> None:
+        async def work(worker: Worker) -> None:
+            made = await worker.threads.upkeep.collect_garbage(THREAD)
+            if made.objects_deleted:
+                self._world.note("garbage collected", made)
+
+        self._temporal.background("collect", work)
+
+    def _sweep(self) -> None:
+        """The janitor flushes with the record's own epoch."""
+
+        async def work(worker: Worker) -> None:
+            header = await worker.threads.hot.header(THREAD)
+            if header is not None and not header.deleted and not header.closed:
+                await worker.threads.flush(FlushThread(THREAD, header.epoch))
+
+        self._temporal.background("sweep", work, refusals=(ConflictError, ThreadNotFoundError))
+
+    def _fork(self) -> None:
+        target, epoch = f"fork{len(self._forks)}", self._world.epoch()
+        self._forks[target] = []
+        ends = [at + 1 for at in range(len(self._acked)) if self._ends_turn(at)]
+        at = self._world.random.choice(ends) if ends and self._world.chance(0.5) else None
+
+        async def work(worker: Worker) -> None:
+            facts = await worker.threads.fork(ForkThread(THREAD, target, epoch, "forker", at=at))
+            if at is not None and facts.head.position != at:
+                self._world.fail(f"fork at {at} stands at {facts.head}")
+            self._forks[target] = self._shop.log.ids(facts.head)
+            self._check_fork(target)
+
+        self._temporal.background("fork", work, refusals=(ConflictError, ThreadNotFoundError, InvalidRequestError))
+
+    def _check_fork(self, target: str) -> None:
+        log, ids = self._shop.log, self._forks[target]
+        manifest = log.manifest(target)
+        records = log.archive(manifest)
+        if [record.id for record in records] != ids or manifest.committed != len(ids):
+            self._world.fail(f"fork {target} holds {len(records)} messages, {len(ids)} expected")
+        log.check_records(records)
+
+    async def _reading(self) -> None:
+        """A reader outside sees whole finished turns and nothing else."""
+        world, worker = self._world, self._temporal.process().worker
+        backward, start, stop = world.chance(0.5), 0, None
+        for _ in range(1 + int(world.draw() * 5)):
+            limit, size = 1 + int(world.draw() * 12), int(world.between(50, 5000))
+            try:
+                page = await worker.threads.read(ReadPage(THREAD, start, stop, limit, size, backward))
+            except ThreadNotFoundError:
+                return
+            except HelixError as error:
+                if not error.retryable:
+                    world.fail(f"a reader got {error!r}")
+                continue
+            world.note("page read")
+            self._shop.log.check_page(page)
+            if backward and page.before is not None:
+                stop = page.before
+            elif not backward and page.after is not None:
+                start = page.after
+            else:
+                return
+
+    # -- memory that fails
+
+    def _mischief(self) -> None:
+        luck, rates = self._world.draw(), self._world.rates
+        if luck < rates.snapshot:
+            self._snapshots = [*self._snapshots, self._shop.hot.inner.backup()][-4:]
+        elif luck > 1 - rates.wipe and self._may_forget():
+            self._world.note("hot wiped")
+            self._shop.hot.inner.wipe()
+        elif luck > 1 - 2 * rates.wipe and self._snapshots and self._may_forget():
+            self._world.note("hot rolled back")
+            self._shop.hot.inner.restore(self._world.random.choice(self._snapshots))
+
+    def _may_forget(self) -> bool:
+        """Nothing acknowledged is in the hot tier alone: then its loss must not be noticed.
+
+        A step on its way may still come to be acknowledged as not archived; what of it is lost here
+        is remembered, since no promise covers both stores failing at once.
+        """
+        log, session = self._shop.log, self._session
+        archive, hot = log.manifest(THREAD), log.hot(THREAD)
+        if session is None or archive.committed < len(self._acked):
+            return False
+        if not log.leads(head_of(session.told), archive.head):
+            return False
+        beyond = hot[1][max(archive.head.position - hot[0].base.position, 0) :] if hot else ()
+        if beyond and self._shop.is_archive_down():
+            return False
+        self._at_risk.update(record.id for record in beyond)
+        return True
+
+    # -- judgement
+
+    def _judge(self) -> None:
+        log = self._shop.log
+        archive = log.manifest(THREAD)
+        records = log.archive(archive)
+        ids = [record.id for record in records]
+        if ids != self._acked or archive.committed != len(ids):
+            self._world.fail(f"archive {ids} committed {archive.committed}, acknowledged {self._acked}")
+        log.check_records(records)
+        self._check_turns(log.slice(archive))
+        hot = log.hot(THREAD)
+        if hot is not None and hot[0].epoch == archive.epoch and hot[0].head != archive.head:
+            self._world.fail(f"hot {hot[0].head} after the open, archive {archive.head}")
+        for target, fork in self._forks.items():
+            if fork:
+                self._check_fork(target)
+
+    async def _delete(self, session: Session) -> None:
+        """Deleted for good: nothing late revives it."""
+        self._world.note("deleted")
+        await self._zombie_turn(session)
+        epoch = self._world.epoch() + 1_000_000
+
+        async def work(worker: Worker) -> None:
+            await worker.threads.delete(THREAD, epoch)
+
+        await self._temporal.activity("delete", work)
+        await asyncio.sleep(25.0)
+        if not self._shop.log.manifest(THREAD).deleted:
+            self._world.fail("the thread was deleted, and is there")
+
+

@@ -1,0 +1,141 @@
+"""A worker as the session worker builds it, over stores that fail."""
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix_temporal.activities import Payloads, SessionActivities, Stepper, StepLimits, ToolRunner
+from helix_temporal.agents import Agent, AgentRegistry, ContextPolicy, Tool, ToolContext, ToolOutcome
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier._payloads import BlobPayloads
+from helix_temporal.models.agents import ModelRequest, ModelResponse
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import CallPolicy, OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.protocols.threads import no_progress
+from tests.simulation._blobs import SimBlobs
+from tests.simulation._hot import SimHot
+from tests.simulation._log import Log
+from tests.simulation._world import World, attempt_of
+
+STEP_SECONDS = 0.5
+INLINE_RESULT = 60
+
+
+class Moody:
+    """A model that answers differently each time it is asked."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """An answer, or a wish for tools, after a while."""
+        world = self._world
+        world.note("model called", request.step_key)
+        for _ in range(1 + int(world.draw() * 3)):
+            await world.boundary()
+        text = world.random.randbytes(int(10 + 60 * world.draw())).hex()
+        steps = next((n for n, each in enumerate(reversed(request.messages)) if each.role == "user"), 0)
+        if world.draw() < 0.35 and steps < 9:
+            calls = tuple(
+                ToolCall(id=f"call{n}", name=world.random.choice(("look", "look", "look", "moody", "unknown")))
+                for n in range(1 + int(world.draw() * 2.5))
+            )
+            return ModelResponse(content=text[:20], tool_calls=calls)
+        return ModelResponse(content=text)
+
+
+@dataclass(slots=True)
+class Shop:
+    """The stores that all workers share, and what a look into them tells."""
+
+    world: World
+    hot: SimHot
+    blobs: SimBlobs
+    log: Log
+    agents: AgentRegistry
+    flush_each_step: bool = True
+    _workers: list["Worker"] = field(default_factory=list)
+
+    @staticmethod
+    def build(world: World, *, flush_each_step: bool = True, strict: bool = True, conditional: bool = True) -> "Shop":
+        """Empty stores."""
+        memory, blobs, layout = MemoryThreads(clock=world.loop.time), MemoryBlobs(), Layout("")
+        log = Log(world, memory, blobs, layout, strict=strict)
+        agent = Agent(
+            name="a",
+            model=Moody(world),
+            tools=[_tool(world, "look"), _tool(world, "moody")],
+            context=ContextPolicy(max_messages=8, max_bytes=2000),
+            max_steps=6,
+            parallel_tools=world.chance(0.7),
+        )
+        hot = SimHot(world, memory, log)
+        store = SimBlobs(world, blobs, log, conditional=conditional)
+        return Shop(world, hot, store, log, AgentRegistry([agent]), flush_each_step)
+
+    def worker(self) -> "Worker":
+        """A worker that has just been started."""
+        worker = Worker(self)
+        self._workers.append(worker)
+        return worker
+
+    def is_archive_down(self) -> bool:
+        """The object store is, or a worker believes so."""
+        now = self.world.loop.time()
+        believed = max((each.threads._flushing._closed_until for each in self._workers[-6:]), default=0.0)
+        return self.blobs.down_until > now or believed > now
+
+
+class Worker:
+    """What one worker process holds."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.threads = TieredThreads(
+            shop.hot, shop.blobs, clock=shop.world.loop.time, step_seconds=STEP_SECONDS
+        )
+        payloads = Payloads(BlobPayloads(shop.blobs, self.threads.layout))
+        self.stepper = Stepper(
+            self.threads, shop.agents, payloads, StepLimits(), flush_each_step=shop.flush_each_step
+        )
+        self.sessions = SessionActivities(self.threads, shop.agents, self.stepper, CallPolicy(), payloads)
+        self.tools = ToolRunner(self.threads, payloads, inline_result=INLINE_RESULT)
+        self.agent = shop.agents.get("a")
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """The activity ``helix.sessions.open`` with its errors as they are."""
+        unwrapped: Any = SessionActivities.open.__wrapped__  # type: ignore[attr-defined]
+        opened: OpenSessionResult = await unwrapped(self.sessions, request)
+        return opened
+
+    async def run_tool(self, request: ToolInput) -> ToolResult:
+        """The activity of a tool."""
+        tool = self.agent.tool(request.tool)
+        assert tool is not None
+        return await self.tools.run(tool, request)
+
+
+def _tool(world: World, name: str) -> Tool:
+    async def handler(arguments: object, context: ToolContext) -> ToolOutcome:
+        await world.boundary()
+        text = world.random.randbytes(int(4 + 60 * world.draw())).hex()
+        if name == "look":
+            return ToolOutcome(content=text)
+        return ToolOutcome(content=text, rewind=world.chance(0.3), wait=world.chance(0.3))
+
+    return Tool(name=name, description="", parameters={"type": "object", "properties": {}}, handler=handler)
+
+
+def scheduled_epoch() -> int:
+    """Stands in for the time at which Temporal scheduled an activity."""
+    attempt = attempt_of.get()
+    assert attempt is not None
+    return attempt.epoch
+
+
+@asynccontextmanager
+async def beating(every: float) -> Any:
+    """Stands in for heartbeats."""
+    yield no_progress
