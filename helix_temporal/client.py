@@ -391,7 +391,7 @@ class SessionClient:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0
-        if described.status in _CLOSED_HARD and closed >= since:
+        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
             raise SessionTerminatedError(
                 f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
                 "ask again with the same message id"

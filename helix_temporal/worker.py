@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 from temporalio.client import Client
@@ -63,10 +64,15 @@ class HelixWorker:
             raise
         return await self._worker.__aenter__()
 
-    async def __aexit__(self, *exception: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         """Drain, then close the stores."""
         try:
-            await self._worker.__aexit__(*exception)
+            await self._worker.__aexit__(kind, exception, traceback)
         finally:
             await self._plugin.backends.close()
 

@@ -68,6 +68,7 @@ class ToolHandler(Protocol):
 
     def __call__(self, arguments: Mapping[str, Any], context: ToolContext, /) -> Any:
         """Give a result, or a coroutine of one."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ class BlobStore(Protocol):
 
     async def get(self, key: str) -> Blob | None:
         """The whole object; None if and only if it is not there (a missing bucket is an error)."""
+        ...
 
     async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         """Write the object in one request and return its etag.
@@ -47,6 +48,7 @@ class BlobStore(Protocol):
         Raises:
             ConditionFailedError: The condition did not hold, as far as the server's answer tells.
         """
+        ...
 
     async def copy(self, source: str, target: str) -> None:
         """Copy within the store, on the server's side; overwrites.
@@ -54,12 +56,15 @@ class BlobStore(Protocol):
         Raises:
             ConditionFailedError: The source is not there.
         """
+        ...
 
     def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
         """All objects whose key starts with ``prefix``, in any order."""
+        ...
 
     async def delete(self, key: str) -> None:
         """Remove the object; nothing if it is not there."""
+        ...
 
     async def probe(self) -> None:
         """Prove at start-up that conditional writes work here, on an object of its own.
@@ -67,6 +72,8 @@ class BlobStore(Protocol):
         Raises:
             ConditionalWritesUnsupportedError: Creating twice or a stale If-Match succeeded.
         """
+        ...
 
     async def close(self) -> None:
         """Give back connections."""
+        ...

@@ -29,6 +29,7 @@ class LegacySource(Protocol):
             ArchiveCorruptError: It is damaged; nothing of it was used.
             TooLargeError: It expands past the limit.
         """
+        ...
 
     async def check_unchanged(self, origin: Legacy) -> None:
         """Make sure that nobody writes version 1 any more.
@@ -36,3 +37,4 @@ class LegacySource(Protocol):
         Raises:
             LegacyWriterActiveError: The snapshot changed since it was taken over.
         """
+        ...

@@ -45,21 +45,27 @@ class Calls(Protocol):
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Open the session's thread."""
+        ...
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One model call and everything around it."""
+        ...
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a model call."""
+        ...
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
         """One tool call; raises `ToolFailedError` when all attempts failed."""
+        ...
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
+        ...
 
     def new_id(self) -> str:
         """A message id, the same on replay."""
+        ...
 
 
 class ToolFailedError(Exception):

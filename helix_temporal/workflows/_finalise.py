@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from temporalio.workflow import ActivityHandle
 from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityHandle
 
 from helix_temporal.models.hooks import SessionEnded
 from helix_temporal.models.sessions import Receipt, SaveValuesInput

@@ -209,7 +209,7 @@ class Turn:
                     head=talk.head,
                     inputs=inputs,
                     turn=self._number,
-                    **({"values": self._values} if self._values is not None else {}),
+                    **_present(values=self._values),
                 )
             )
 
@@ -281,7 +281,7 @@ class Turn:
                     key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
                     turn=self._number,
                     position=result.head.position,
-                    **({"metadata": request.metadata} if request.metadata else {}),
+                    **_present(metadata=request.metadata or None),
                 ),
             )
         except ToolFailedError as failed:
@@ -315,9 +315,14 @@ async def reopen(calls: Calls, talk: Conversation, known: Head, turn_start: Head
     talk.handle = opened.handle
 
 
-def _thread(request: OpenSessionInput) -> dict[str, str]:
+def _thread(request: OpenSessionInput) -> dict[str, Any]:
     """The thread's id where it is not the session's."""
     return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}
+
+
+def _present(**fields: Any) -> dict[str, Any]:
+    """Only what is there: histories stay small."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _user_input(message: UserMessage) -> StepInput:

@@ -196,12 +196,15 @@ class HotTier(Protocol):
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """The header alone."""
+        ...
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """Header and all records from ``max(since, base)`` on; see `SINCE_ARCHIVED`."""
+        ...
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """Header and the records of one range, as far as they are held here."""
+        ...
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -211,6 +214,7 @@ class HotTier(Protocol):
         The window holds at most ``limit`` records and ``max_bytes`` packed bytes (at least one
         record if any is held); ``ids`` is the number of ids wanted in all.
         """
+        ...
 
     async def append(self, step: StepAppend) -> Appended | None:
         """Add one step where the thread stands at its head; the first answer wins.
@@ -225,12 +229,14 @@ class HotTier(Protocol):
             IdempotencyConflictError: The inputs' ids stand there with other bytes.
             StaleStateError: ``slice`` was given against another version; nothing was added.
         """
+        ...
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """Apply the change, or return None if the record is not the expected one.
 
         Renders the record unexpiring.  Used by open; checks nothing but ``expected``.
         """
+        ...
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """Make the thread hot in one step: nobody sees a part of it.
@@ -243,6 +249,7 @@ class HotTier(Protocol):
         Raises:
             FencedError: With ``replace=True``: the record's epoch is higher than ``header.epoch``.
         """
+        ...
 
     async def evict(
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
@@ -252,9 +259,11 @@ class HotTier(Protocol):
         That is: same epoch, and head, committed and slice version are those of ``archived``.
         Anything else leaves it untouched and unexpiring.
         """
+        ...
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """Refuse further writes of exactly this epoch; nothing if another one rules."""
+        ...
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """Replace the slice and return its new version, one higher.
@@ -264,6 +273,7 @@ class HotTier(Protocol):
         Raises:
             StaleStateError: The version is another.
         """
+        ...
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """Remove the record for good, archived or not; only a deletion does this.
@@ -271,9 +281,11 @@ class HotTier(Protocol):
         Raises:
             FencedError: The record's epoch is higher.
         """
+        ...
 
     def scan(self) -> AsyncIterator[str]:
         """Ids of all threads that are hot, in no order; one that comes or goes meanwhile may be missed."""
+        ...
 
     async def check(self) -> None:
         """Refuse a server that would lose data.
@@ -282,9 +294,11 @@ class HotTier(Protocol):
             UnsafeRedisPolicyError: It may evict keys without a time to live.
             UnsupportedServerError: It lacks something we need.
         """
+        ...
 
     async def close(self) -> None:
         """Give back connections."""
+        ...
 
 
 class PayloadStore(Protocol):
@@ -295,9 +309,12 @@ class PayloadStore(Protocol):
 
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
         """Keep ``data`` for at least ``ttl`` seconds; the same key again overwrites it."""
+        ...
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """The bytes, or None once they are gone."""
+        ...
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """Forget the bytes; nothing if they are gone."""
+        ...

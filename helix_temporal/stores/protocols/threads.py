@@ -24,6 +24,7 @@ class Progress(Protocol):
 
     def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
         """Object ``number`` of ``size`` bytes was moved; ``name`` is given if it need not be moved again."""
+        ...
 
 
 Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
@@ -276,9 +277,11 @@ class ThreadStore(Protocol):
             HeadMovedError: ``rewind_to`` is no head of this thread.
             InvalidRequestError: ``rewind_to`` lies beyond what is committed, or another adapter.
         """
+        ...
 
     async def append(self, step: StepAppend) -> Appended:
         """Add one step at its head; the first answer wins.  See `HotTier.append` for the errors."""
+        ...
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -289,6 +292,7 @@ class ThreadStore(Protocol):
             FencedError: A newer epoch has it, or this one is closed.
             HeadMovedError: The record belongs to an older epoch.
         """
+        ...
 
     async def read(self, request: ReadPage) -> Page:
         """One page of messages, from wherever they are; never makes a thread hot.
@@ -296,9 +300,11 @@ class ThreadStore(Protocol):
         Raises:
             InvalidRequestError: The range or a limit is out of bounds.
         """
+        ...
 
     async def facts(self, thread_id: str) -> ThreadFacts:
         """Where the thread stands."""
+        ...
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
@@ -309,6 +315,7 @@ class ThreadStore(Protocol):
             ThreadExistsError: The target is there, by another call than this one.
             InvalidRequestError: ``at`` lies beyond what is committed or inside a turn's tool calls.
         """
+        ...
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
         """Replace the slice; returns its new version.
@@ -316,6 +323,7 @@ class ThreadStore(Protocol):
         Raises:
             StaleStateError: The version is another.
         """
+        ...
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """Remove the thread; its id stays known as deleted, so that no late attempt revives it.
@@ -323,9 +331,11 @@ class ThreadStore(Protocol):
         Raises:
             FencedError: A higher epoch has it.
         """
+        ...
 
     async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
         """Make the thread hot if it is cold; None where there is no cold tier to take it from."""
+        ...
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
         """Archive the thread up to where it stands.
@@ -334,6 +344,7 @@ class ThreadStore(Protocol):
             FencedError: A newer epoch has it.
             HeadMovedError: The hot record does not continue the archive, or does not hold ``mine``.
         """
+        ...
 
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """Archive the step that was just appended; an archive that is down is a receipt, not an error.
@@ -341,9 +352,11 @@ class ThreadStore(Protocol):
         Raises:
             FencedError, HeadMovedError: As flush.
         """
+        ...
 
     async def evict(self, thread_id: str, epoch: int) -> str:
         """Drop the hot record, or keep it warm for a while, if all of it is archived.
 
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """
+        ...
