@@ -10,8 +10,8 @@ MAKEFLAGS += --no-builtin-rules
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-CODE    = $(wildcard helix_temporal workers examples benchmarks tests)
-TYPED   = helix_temporal tests $(wildcard workers/*.py benchmarks/*.py examples/*/*.py)
+CODE    = $(wildcard helix_temporal workers examples bench tests .ci)
+TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py examples/*/*.py)
 
 SEEDS  ?= 20000
 KILLS  ?= 150
@@ -67,7 +67,7 @@ arch: setup ## Import contracts and the other architecture tests
 .PHONY: bench
 bench: setup ## Benchmarks against their floors; writes build/bench.json
 	@mkdir -p build
-	$(PY) -m benchmarks $(ARGS)
+	$(PY) -m bench $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000; writes build/simulate.json

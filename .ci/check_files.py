@@ -3,11 +3,13 @@
 import json
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-PARSERS = {
+PARSERS: dict[str, Callable[[str], Any]] = {
     ".toml": tomllib.loads,
     ".yaml": yaml.safe_load,
     ".yml": yaml.safe_load,

@@ -124,8 +124,8 @@ def test_what_the_stack_exports_is_what_settings_read() -> None:
 def test_an_unknown_service_is_refused() -> None:
     """A typing mistake says what there is."""
     with (
-        pytest.raises(ServerMissingError, match=r"no service 'radis'; choose from .*redis"),
-        start_stack(["radis"]),
+        pytest.raises(ServerMissingError, match=r"no service 'redus'; choose from .*redis"),
+        start_stack(["redus"]),
     ):
         pass
 
