@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 
-class Model(BaseModel, frozen=True):
+class Model(BaseModel):
     """Frozen; unknown fields of a newer version are ignored, missing required ones refused."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore")

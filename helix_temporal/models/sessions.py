@@ -297,10 +297,16 @@ class CallPolicy(Model):
 
 
 class ReopenHeads(Model):
-    """What a workflow knows when it opens again."""
+    """What a workflow knows when it opens again.
+
+    Attributes:
+        inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
+    """
 
     known: Head
     turn_start: Head
+    inputs: tuple[str, ...] = ()
+    answered: bool = True
 
 
 class OpenSessionInput(Model):
