@@ -20,7 +20,7 @@ Epoch = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """Microseconds since 1970 at which the open of a thread was scheduled; higher fences lower."""
 
 
-class Head(Model, frozen=True):
+class Head(Model):
     """A place in a thread: the next position, and the id of the message before it (empty at 0)."""
 
     position: Position
