@@ -1,0 +1,52 @@
+"""Backends whose stores are wrapped: faults, and the book of what was appended."""
+
+from collections.abc import Callable
+
+from helix_temporal.activities import Payloads
+from helix_temporal.backends import Backends, _tiered
+from helix_temporal.blobs import BlobStore
+from helix_temporal.coldtier import BlobPayloads
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.hot import Appended, HotTier, StepAppend
+from helix_temporal.testing.faulty_hot import FaultyHot
+from tests.chaos._agent import token_of
+from tests.chaos._ledger import Ledger
+
+
+class BookedHot(FaultyHot):
+    """A hot tier that notes each answer of the model that stands, once its append has returned."""
+
+    def __init__(self, inner: HotTier, ledger: Ledger) -> None:
+        super().__init__(inner)
+        self._ledger = ledger
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        """See `HotTier.append`."""
+        appended = await super().append(step)
+        token = token_of(appended.records[-1].body) if appended is not None else None
+        if token is not None:
+            self._ledger.write("appended", token=token)
+        return appended
+
+
+class WrappedBackends(Backends):
+    """`Backends` over wrapped stores, put together as the real ones are."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        hot: Callable[[HotTier], HotTier] = lambda hot: hot,
+        blobs: Callable[[BlobStore], BlobStore] = lambda blobs: blobs,
+    ) -> None:
+        super().__init__(settings)
+        assert self.blobs is not None
+        self.hot, self.blobs = hot(self.hot), blobs(self.blobs)
+        self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
+        self.payloads = Payloads(BlobPayloads(self.blobs, self.tiered.layout))
+
+
+def use_backends(plugin: HelixPlugin, backends: Backends) -> None:
+    """Let a plugin's workers work on these."""
+    plugin._backends = backends

@@ -1,0 +1,128 @@
+"""SIGKILL: workers die at random instants under running sessions."""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from helix_temporal.backends import Backends
+from helix_temporal.models.messages import Message
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.settings import Settings
+from helix_temporal.worker import connect
+from tests.chaos._ledger import Ledger
+from tests.chaos._oracle import Findings, check_books, check_thread
+from tests.chaos._people import People, read_thread
+from tests.chaos._report import Progress, Report
+from tests.chaos._settings import quick
+from tests.chaos._workers import WorkerProcess
+
+RECOVERY_SECONDS = 60.0
+"""Without an answer for so long after a kill, a session hangs."""
+
+
+class KillCampaign:
+    """Sessions with several askers each, on one worker at a time that is killed and replaced.
+
+    Args:
+        turns_per_run: Sessions continue as new after so many turns.
+    """
+
+    def __init__(
+        self, settings: Settings, directory: Path, *, seed: int, sessions: int = 4, askers: int = 2,
+        turns_per_run: int = 6,
+    ) -> None:  # fmt: skip
+        self._settings, self._books = quick(settings), directory / f"kills-{seed}.jsonl"
+        self._random, self._seed = random.Random(seed), seed
+        self._names = [f"k{seed % 1_000_000}-{number}" for number in range(sessions)]
+        self._askers = askers
+        self._options = SessionOptions(idle_timeout=120, max_turns_per_run=turns_per_run)
+        self._deaths: dict[int, int] = {}
+        self._recoveries: list[float] = []
+        self._stuck: list[str] = []
+        self._going = True
+
+    async def run(self, kills: int, progress: Progress) -> Report:
+        """Kill so many workers, then let everything finish, and look."""
+        client, _ = await connect(self._settings)
+        people = People(client, self._settings, options=self._options, seed=self._seed)
+        began = time.monotonic()
+        worker = WorkerProcess(self._settings, self._books)
+        asking = [
+            asyncio.create_task(people.keep_asking(name, asker, lambda: self._going))
+            for name in self._names
+            for asker in range(self._askers)
+        ]
+        try:
+            for number in range(kills):
+                worker = await self._kill(worker, people)
+                self._show(progress, people, number + 1, kills)
+            await people.next_answer(RECOVERY_SECONDS)
+            self._going = False
+            await asyncio.gather(*asking)
+            report = await self._judge(people, time.monotonic() - began)
+        finally:
+            self._going = False
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            worker.stop()
+        progress(report.line(), final=True)
+        return report
+
+    async def _kill(self, worker: WorkerProcess, people: People) -> WorkerProcess:
+        """Most kills hit a worker at work, some one that is just starting."""
+        if self._random.random() < 0.85 and not await people.next_answer(RECOVERY_SECONDS):
+            self._stuck.append(f"no answer within {RECOVERY_SECONDS:.0f} s before kill {len(self._deaths) + 1}")
+        await asyncio.sleep(self._random.uniform(0, 0.5))
+        killed = time.monotonic()
+        worker.kill()
+        self._deaths[worker.pid] = time.monotonic_ns()
+        worker.stop()
+        successor = WorkerProcess(self._settings, self._books)
+        asyncio.get_running_loop().create_task(self._time(people, killed))
+        return successor
+
+    async def _time(self, people: People, killed: float) -> None:
+        if await people.next_answer(RECOVERY_SECONDS):
+            self._recoveries.append(people.answered_at[-1] - killed)
+
+    def _show(self, progress: Progress, people: People, kills: int, wanted: int) -> None:
+        resolved = sum(ask.result is not None for ask in people.asks)
+        progress(f"kills {kills}/{wanted}, asks {len(people.asks)}, resolved {resolved}, stuck {len(self._stuck)}")
+
+    async def _judge(self, people: People, seconds: float) -> Report:
+        again = people.asks[-20:]
+        wrong = await people.ask_again([ask for ask in again if ask.result is not None])
+        await people.close(self._names)
+        threads = await read_all(self._settings, self._names)
+        findings = sum(
+            (
+                check_thread(name, [ask for ask in people.asks if ask.session == name], threads[name])
+                for name in self._names
+            ),
+            start=check_books(Ledger(self._books).read(), threads, self._deaths),
+        )
+        findings += Findings(wrong_answers=wrong, others=self._stuck)
+        figures = {
+            "kills": len(self._deaths),
+            "sessions": len(self._names),
+            "asks": len(people.asks),
+            "messages": sum(map(len, threads.values())),
+            "model_calls": sum(event.kind == "model" for event in Ledger(self._books).read()),
+            "recovery_median_seconds": round(statistics.median(self._recoveries or [0]), 2),
+            "recovery_worst_seconds": round(max(self._recoveries, default=0), 2),
+            "seconds": round(seconds, 1),
+        }
+        return Report("kills", self._seed, findings, figures)
+
+
+async def read_all(settings: Settings, names: Sequence[str]) -> dict[str, list[Message]]:
+    """Threads as the stores have them."""
+    backends = Backends(settings)
+    try:
+        return {name: await read_thread(backends, name) for name in names}
+    finally:
+        await backends.close()

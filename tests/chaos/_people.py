@@ -1,0 +1,112 @@
+"""Those who ask: several at a time, each one message after the other, with books of their own."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from temporalio.client import Client
+
+from helix_temporal.backends import Backends
+from helix_temporal.client import SessionClient
+from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.models.messages import Message, from_record
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.threads import ReadPage
+from tests.chaos._agent import AGENT
+from tests.chaos._oracle import Ask
+
+
+class People:
+    """Askers of several sessions.
+
+    Attributes:
+        asks: Their book: every message they sent, and what they were told.
+        answered_at: When (monotonic seconds) answers arrived.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        options: SessionOptions | None = None,
+        seed: int = 0,
+        ask_timeout: float = 90.0,
+    ) -> None:
+        self.sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
+        self.asks: list[Ask] = []
+        self.answered_at: list[float] = []
+        self._random = random.Random(seed)
+        self._ask_timeout = ask_timeout
+        self._progress = asyncio.Condition()
+
+    async def ask(self, session: str, text: str, *, asker: int = 0) -> Ask:
+        """Ask one message and write down what came of it."""
+        number = sum(ask.session == session and ask.asker == asker for ask in self.asks)
+        ask = Ask(session, asker, number, f"{session}-{asker}-{number}", text)
+        self.asks.append(ask)
+        try:
+            ask.result = await self.sessions.ask(
+                session, text, agent=AGENT, message_id=ask.message_id, timeout=self._ask_timeout
+            )
+        except (HelixError, TimeoutError) as error:
+            ask.error = f"{type(error).__name__}: {error}"
+        else:
+            self.answered_at.append(time.monotonic())
+        async with self._progress:
+            self._progress.notify_all()
+        return ask
+
+    async def keep_asking(self, session: str, asker: int, go_on: Callable[[], bool]) -> None:
+        """One message after the other, most plain, some with tools, with short pauses."""
+        while go_on():
+            tools = self._random.choice((0, 0, 1, 2))
+            await self.ask(session, f"tools={tools}" if tools else "hello", asker=asker)
+            await asyncio.sleep(self._random.uniform(0, 0.1))
+
+    async def next_answer(self, timeout: float) -> bool:
+        """Wait until somebody got an answer; whether somebody did in time."""
+        before = len(self.answered_at)
+        try:
+            async with asyncio.timeout(timeout), self._progress:
+                await self._progress.wait_for(lambda: len(self.answered_at) > before)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self, sessions: Sequence[str]) -> None:
+        """Let all sessions archive and end."""
+        await asyncio.gather(*(self._close(session) for session in sessions))
+
+    async def _close(self, session: str) -> None:
+        await self.sessions.close(session)
+        await self.sessions.result(session)
+
+    async def ask_again(self, asks: Sequence[Ask]) -> list[str]:
+        """Send messages again under their ids; where the answer is not the first one's."""
+        wrong = []
+        for ask in asks:
+            again = await self.sessions.ask(
+                ask.session, ask.text, agent=AGENT, message_id=ask.message_id, timeout=self._ask_timeout
+            )
+            if ask.result is None or (again.text, again.answer) != (ask.result.text, ask.result.answer):
+                wrong.append(f"{ask.message_id}: told {ask.result}, now {again}")
+        return wrong
+
+
+async def read_thread(backends: Backends, thread_id: str, *, committed_only: bool = False) -> list[Message]:
+    """A thread as the stores have it, without Temporal; empty if there is none."""
+    found: list[Message] = []
+    after: int | None = 0
+    while after is not None:
+        try:
+            page = await backends.threads.read(
+                ReadPage(thread_id, after, limit=1000, committed_only=committed_only, whole=False)
+            )
+        except ThreadNotFoundError:
+            return []
+        found += [from_record(record) for record in page.records]
+        after = page.after
+    return found
