@@ -1,28 +1,14 @@
 """Every hot tier keeps the same promises."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from helix_temporal.devstack.valkey import start_valkey, start_valkey_cluster
 from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
-from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts.hot_tier import HotTierContract, TimeToLive
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    """A server for this module."""
-    with start_valkey() as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def redis_cluster() -> Iterator[str]:
-    """A node of a cluster for this module."""
-    with start_valkey_cluster() as nodes:
-        yield nodes[0].url
+from helix_temporal.testing.faulty_hot import FaultyHot
 
 
 class TestMemoryThreads(HotTierContract):
@@ -37,6 +23,24 @@ class TestMemoryThreads(HotTierContract):
 
         async def ask(thread_id: str) -> float | None:
             return store.expires_in(thread_id)
+
+        return ask
+
+
+class TestFaultyHotWithoutFaults(HotTierContract):
+    @pytest.fixture
+    async def store(self) -> FaultyHot:
+        """Nothing fails, and other tasks run around each call."""
+        return FaultyHot(MemoryThreads())
+
+    @pytest.fixture
+    async def time_to_live(self, store: HotTier) -> TimeToLive:
+        """Asks the store inside."""
+
+        async def ask(thread_id: str) -> float | None:
+            assert isinstance(store, FaultyHot)
+            assert isinstance(store.inner, MemoryThreads)
+            return store.inner.expires_in(thread_id)
 
         return ask
 
@@ -61,17 +65,17 @@ class RedisContract(HotTierContract):
 
 class TestRedisThreads(RedisContract):
     @pytest.fixture
-    async def backend(self, redis_url: str) -> AsyncIterator[RedisBackend]:
+    async def backend(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
         """One server."""
-        backend = RedisBackend(redis_url, prefix=f"{an_id()}:", timeout=60)
+        backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=60)
         yield backend
         await backend.close()
 
 
 class TestRedisClusterThreads(RedisContract):
     @pytest.fixture
-    async def backend(self, redis_cluster: str) -> AsyncIterator[RedisBackend]:
+    async def backend(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
         """A cluster of three primaries."""
-        backend = RedisBackend(redis_cluster, prefix=f"{an_id()}:", cluster=True, timeout=60)
+        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
         yield backend
         await backend.close()

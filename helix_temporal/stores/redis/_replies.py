@@ -40,7 +40,7 @@ def step_numbers(step: StepAppend, end: int, size: int) -> str:
     known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     return (
         f"{step.epoch} {step.head.position} {end} {size} {inputs_size} {int(step.commits)} "
-        f"{kinds} {version} {known}"
+        f"{step.records[-1].kind} {kinds} {version} {known}"
     )
 
 

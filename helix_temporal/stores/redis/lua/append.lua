@@ -1,13 +1,13 @@
 -- Adds one step exactly at its head, or finds that it stands there.
 -- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
 --   4 last id after it, 5 slice, 6… field, messages
--- Numbers: epoch, position of its head and after it, bytes of all and of the inputs, '1' if it commits,
---   then, each '-' if none: kinds of an answer, version that the slice replaces, archived position and size
+-- Numbers: epoch, position of its head and after it, bytes of all and of the inputs, '1' if it commits, kind of
+--   its last message; then, each '-' if none: kinds of an answer, version that the slice replaces, archived position and size
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
-local epoch, from, to, size, inputs_size, commits, kinds, version, archived, archived_size =
-  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+local epoch, from, to, size, inputs_size, commits, kind, kinds, version, archived, archived_size =
+  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 local no = refusal(h, epoch)
 if no then return reply(no, h) end
 
@@ -38,10 +38,12 @@ else
     or (kinds ~= '-' and (answer == '' or not kinds:find(answer, 1, true))) then
     return reply('O', h, stored)
   end
+  if kinds ~= '-' then kind = answer end
 end
 
 local lasts = grows
-if commits == '1' and tonumber(to) > tonumber(h[COMMITTED]) then
+-- The answer that stands decides: one that asks for tools ends no turn.
+if commits == '1' and kind ~= 'c' and tonumber(to) > tonumber(h[COMMITTED]) then
   put(COMMITTED, to)
   lasts = true
 end
