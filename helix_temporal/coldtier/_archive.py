@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
-from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode_segment, deflate, inflate
+from helix_temporal.coldtier._codec import (
+    MAX_SEGMENT_RAW,
+    decode_index,
+    decode_manifest,
+    decode_segment,
+    deflate,
+    inflate,
+)
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.coldtier._plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
+from helix_temporal.models.messages import check_size
 from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
@@ -227,6 +235,15 @@ class Archive:
                 f"thread {manifest.thread_id!r}: the state slice's checksum does not match"
             )
         return data
+
+
+def check_slice(data: bytes) -> None:
+    """Refuse a state that could be written but not be read again.
+
+    Raises:
+        TooLargeError: It is larger than a segment.
+    """
+    check_size(len(data), MAX_SEGMENT_RAW, "state slice")
 
 
 def unclear(error: Exception) -> bool:

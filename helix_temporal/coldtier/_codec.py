@@ -7,6 +7,7 @@ inline records and one with the slice; the line ends in a checksum over itself a
 
 import hashlib
 import hmac
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -15,13 +16,22 @@ import orjson
 import zstandard
 
 from helix_temporal.coldtier._manifest import FORMAT, Legacy, Manifest, SegmentRef
-from helix_temporal.errors import ArchiveCorruptError, HelixError, UnsupportedFormatError
+from helix_temporal.errors import ArchiveCorruptError, UnsupportedFormatError
 from helix_temporal.models.records import Head, Record, pack, size_of, unpack
 
 LEVEL: Final = 3
 MAX_SEGMENT_RAW: Final = 64 * 1024 * 1024
 MAX_SEGMENTS_READ: Final = 4096
 """More direct segments than this in one manifest is damage, not data."""
+MAX_INDEXED: Final = 1_000_000
+"""The same for an index."""
+
+_LIMIT: Final = 2**63
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_SLICE_NAME: Final = re.compile(r"(g[0-9]{1,19}\.[0-9a-f]{64}\.[0-9]{1,10})?")
+_NUMBERS: Final = ("version", "epoch", "born", "committed", "gen", "size", "slice_version", "cut")
+_TEXTS: Final = ("thread_id", "nonce", "owner", "adapter", "origin")
+_FLAGS: Final = ("closed", "deleted")
 
 _CHECKSUM_TAIL: Final = len(',"checksum":""}') + 64
 
@@ -92,7 +102,8 @@ def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
     """
     what = f"index {ref.first}-{ref.last}"
     _check_object(ref, data, what)
-    refs = _segments(_parse(inflate(data[8:], int.from_bytes(data[:8], "big"), what), what), ref.first, what)
+    rows = _parse(inflate(data[8:], int.from_bytes(data[:8], "big"), what), what)
+    refs = _segments(rows, ref.first, what, MAX_INDEXED)
     if not refs or refs[-1].last != ref.last:
         raise ArchiveCorruptError(f"{what} does not list its range")
     return refs
@@ -152,7 +163,7 @@ def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Ma
         raise ArchiveCorruptError(f"{what}: checksum does not match{' (keyed)' if key else ''}")
     try:
         manifest = _manifest(fields, frames, what)
-    except (KeyError, TypeError, ValueError, HelixError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: {type(error).__name__} in its fields") from error
     if manifest.thread_id != thread_id:
         raise ArchiveCorruptError(f"{what}: it belongs to another thread")
@@ -160,7 +171,24 @@ def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Ma
     return manifest
 
 
+def _check_fields(fields: dict[str, Any], what: str) -> None:
+    """Names and numbers are used to build keys and to compare: nothing else may be in their place."""
+    sound = (
+        all(_is_number(fields[name]) for name in _NUMBERS)
+        and all(isinstance(fields[name], str) for name in _TEXTS)
+        and all(isinstance(fields[name], bool) for name in _FLAGS)
+        and _SLICE_NAME.fullmatch(fields["slice"]["object"])
+    )
+    if not sound:
+        raise ArchiveCorruptError(f"{what}: a field is not of its type or out of range")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LIMIT
+
+
 def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
+    _check_fields(fields, what)
     inline, state = fields["inline"], fields["slice"]
     if len(frames) != inline["size"] + state["size"]:
         raise ArchiveCorruptError(f"{what}: frames are cut")
@@ -176,7 +204,7 @@ def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
         born=fields["born"],
         head=Head(position=fields["position"], last_id=fields["last_id"]),
         committed=fields["committed"],
-        index=SegmentRef(**index) if index else None,
+        index=_ref(index, what) if index else None,
         segments=_segments(fields["segments"], index["last"] + 1 if index else 0, what),
         inline=tuple(unpack(inflate(frames[: inline["size"]], inline["raw_size"], what))),
         gen=fields["gen"],
@@ -192,17 +220,27 @@ def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
     )
 
 
-def _segments(rows: Any, start: int, what: str) -> tuple[SegmentRef, ...]:
-    if not isinstance(rows, list) or len(rows) > MAX_SEGMENTS_READ:
-        raise ArchiveCorruptError(f"{what}: segments are no list of at most {MAX_SEGMENTS_READ}")
-    refs = tuple(SegmentRef(**row) for row in rows)
+def _ref(row: Any, what: str) -> SegmentRef:
+    try:
+        ref = SegmentRef(**{name: row[name] for name in SegmentRef.__slots__})
+    except (KeyError, TypeError) as error:
+        raise ArchiveCorruptError(f"{what}: a segment lacks a field") from error
+    if not all(map(_is_number, (ref.first, ref.last, ref.size, ref.raw_size, ref.gen))):
+        raise ArchiveCorruptError(f"{what}: a segment has fields that are no numbers")
+    if not _DIGEST.fullmatch(str(row["sha256"])):
+        raise ArchiveCorruptError(f"{what}: a segment has no proper name")
+    return ref
+
+
+def _segments(rows: Any, start: int, what: str, limit: int = MAX_SEGMENTS_READ) -> tuple[SegmentRef, ...]:
+    if not isinstance(rows, list) or len(rows) > limit:
+        raise ArchiveCorruptError(f"{what}: segments are no list of at most {limit}")
+    refs = tuple(_ref(row, what) for row in rows)
     for ref in refs:
         if ref.first != start or ref.last < ref.first or ref.raw_size > MAX_SEGMENT_RAW + 1024:
             raise ArchiveCorruptError(
                 f"{what}: segments overlap, leave a gap or are too large at {ref.first}"
             )
-        if len(ref.sha256) != 64 or not ref.sha256.isalnum():
-            raise ArchiveCorruptError(f"{what}: a segment has no proper name")
         start = ref.stop
     return refs
 
@@ -230,7 +268,7 @@ def _parse(data: bytes, what: str) -> Any:
     try:
         return orjson.loads(data)
     except ValueError as error:
-        raise ArchiveCorruptError(f"{what} is not JSON") from error
+        raise ArchiveCorruptError(f"{what}: not JSON, so nothing of ours") from error
 
 
 def _checksum(data: bytes, key: bytes | None) -> bytes:

@@ -193,8 +193,8 @@ class Flushing:
         if archive.epoch == header.epoch and archive.head == header.head:
             return
         raise ColdTierBehindError(
-            f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not archived "
-            f"since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
+            f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not "
+            f"archived since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
             f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"
         )
 

@@ -1,15 +1,18 @@
 """Fork: segments are copied on the server, one manifest makes the new thread."""
 
-from collections.abc import Sequence
+import logging
 from dataclasses import replace
 from typing import Final
 
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._codec import encode_index
 from helix_temporal.coldtier._flushing import Flushing, back_off
-from helix_temporal.coldtier._manifest import Manifest, SegmentRef
-from helix_temporal.coldtier._plan import Log, Plan, plan_commit
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._plan import Draft, Log, Plan, plan_commit
 from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
     InvalidRequestError,
     StoreUnavailableError,
     ThreadExistsError,
@@ -24,6 +27,8 @@ from helix_temporal.stores.protocols.threads import (
     Transform,
     no_progress,
 )
+
+logger = logging.getLogger(__name__)
 
 TRIES: Final = 20
 
@@ -71,8 +76,13 @@ class Forking:
 
     async def _archive_source(self, source_id: str) -> None:
         header = await self._hot.header(source_id)
-        if header is not None and not header.deleted:
+        if header is None or header.deleted:
+            return
+        try:
             await self._flushing.flush(FlushThread(source_id, header.epoch, closes=header.closed))
+        except (FencedError, HeadMovedError) as error:
+            # A leftover that does not continue the archive: the archive is what the thread is.
+            logger.info("thread %s: forked from its archive alone: %s", source_id, error)
 
     async def _plan(
         self,
@@ -86,19 +96,19 @@ class Forking:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         cut = await self._cut(request, source)
-        log = await self._archive.cut(source, cut.position)
+        gen = target.manifest.gen
+        drafts: tuple[Draft, ...] = ()
         new: tuple[Record, ...] = ()
         if transform is not None:
             before = await self._archive.read(source, 0, cut.position, progress)
             log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
         else:
-            await self._copy(source, request.target_id, log, progress)
+            log = await self._archive.cut(source, cut.position)
+            log, drafts = await self._copy(source, request.target_id, log, gen, progress)
         slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
-        data, name = await self._archive.store_slice(request.target_id, source.gen, slice_bytes, traffic)
-        base = replace(
-            Manifest(request.target_id), version=target.manifest.version, gen=source.gen, index=log.index
-        )
-        return plan_commit(
+        data, name = await self._archive.store_slice(request.target_id, gen, slice_bytes, traffic)
+        base = replace(Manifest(request.target_id), version=target.manifest.version, gen=gen)
+        plan = plan_commit(
             base, log, new,
             nonce=self._archive.nonce(), key=self._archive.key, head_before=cut,
             epoch=request.epoch, owner=request.owner, born=request.epoch, closed=False,
@@ -106,6 +116,7 @@ class Forking:
             slice=data, slice_object=name, slice_version=1 if slice_bytes else 0, adapter=source.adapter,
             origin=f"{request.owner}/{request.source_id}@{cut.position}",
         )  # fmt: skip
+        return replace(plan, objects=(*drafts, *plan.objects))
 
     async def _cut(self, request: ForkThread, source: Manifest) -> Head:
         position = source.committed if request.at is None else request.at
@@ -122,19 +133,25 @@ class Forking:
             )
         return Head(position=position, last_id=before.id if before else "")
 
-    async def _copy(self, source: Manifest, target_id: str, log: Log, progress: Progress) -> None:
-        refs: Sequence[SegmentRef] = log.segments
-        if log.index is not None:
-            refs = (*await self._archive.indexed(source), *refs)
-            await self._copy_one(
-                self._archive.layout.index(source.thread_id, log.index),
-                self._archive.layout.index(target_id, log.index),
-                progress,
-            )
-        for number, ref in enumerate(refs):
-            target = self._archive.layout.segment(target_id, ref)
+    async def _copy(
+        self, source: Manifest, target_id: str, log: Log, gen: int, progress: Progress
+    ) -> tuple[Log, tuple[Draft, ...]]:
+        """The log as the target's own, named by the target's generation as everything that is written.
+
+        Under its old name a copy could be one that garbage collection of the target has on its list.
+        """
+        indexed = await self._archive.indexed(source) if log.index is not None else ()
+        copies = []
+        for number, ref in enumerate((*indexed, *log.segments)):
+            copies.append(replace(ref, gen=gen))
+            target = self._archive.layout.segment(target_id, copies[-1])
             await self._copy_one(self._archive.layout.segment(source.thread_id, ref), target, progress)
             progress("copy", number, ref.size, target)
+        listed, direct = copies[: len(indexed)], tuple(copies[len(indexed) :])
+        if not listed:
+            return Log(None, direct, log.inline), ()
+        draft = Draft("idx", *encode_index(listed, gen))
+        return Log(draft.ref, direct, log.inline), (draft,)
 
     async def _copy_one(self, source: str, target: str, progress: Progress) -> None:
         if target in progress.finished:

@@ -17,6 +17,8 @@ from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of
 
 INLINE_MAX: Final = 16 * 1024
 """Bytes of the inline frame; beyond it the inline messages become a segment."""
+INLINE_RAW_MAX: Final = 256 * 1024
+"""Packed bytes of the inline messages: each flush packs them anew, and a reader inflates them at once."""
 SLICE_INLINE_MAX: Final = 256 * 1024
 TAIL_MESSAGES: Final = 400
 """The newest messages stay in small segments, so that opening a long thread reads little."""
@@ -28,6 +30,8 @@ MAX_MERGED: Final = 8
 DIRECT_MAX: Final = 16
 """Segments that a manifest names itself; older ones are listed in the index object."""
 DIRECT_KEPT: Final = 12
+DIRECT_LIMIT: Final = 64
+"""A commit that would name more lists the oldest in an index itself, rather than wait for compaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +107,32 @@ def plan_commit(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
     raw = pack(inline)
-    frame = deflate(raw)
-    if len(frame) <= INLINE_MAX:
-        return Plan((), manifest, encode_manifest(manifest, key, frame))
-    drafts = list(_spill(inline, ends, head.position, base.gen, raw, frame))
-    refs = (*log.segments, *(draft.ref for draft in drafts))
-    manifest = replace(manifest, segments=refs, inline=())
-    return Plan(tuple(drafts), manifest, encode_manifest(manifest, key))
+    frame = deflate(raw) if len(raw) <= INLINE_RAW_MAX else None
+    drafts: list[Draft] = []
+    if frame is None or len(frame) > INLINE_MAX:
+        drafts = list(_spill(inline, ends, head.position, base.gen, raw, frame))
+        frame = None
+        refs = (*log.segments, *(draft.ref for draft in drafts))
+        manifest = replace(manifest, segments=refs, inline=())
+    manifest, listed = _listed(manifest)
+    return Plan((*drafts, *listed), manifest, encode_manifest(manifest, key, frame))
+
+
+def _listed(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
+    """With far too many direct segments and no index yet: one for the oldest, which needs no read."""
+    if manifest.index is not None or len(manifest.segments) <= DIRECT_LIMIT:
+        return manifest, ()
+    draft = Draft("idx", *encode_index(manifest.segments[:-DIRECT_KEPT], manifest.gen))
+    return replace(manifest, index=draft.ref, segments=manifest.segments[-DIRECT_KEPT:]), (draft,)
 
 
 def _spill(
-    records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes
+    records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes | None
 ) -> Iterator[Draft]:
     """Segments of these records: small ones for the newest, larger ones for a bulk of old ones."""
     if len(records) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
-        yield Draft("seg", *segment_of(frame, len(raw), first, first + len(records) - 1, gen))
+        data = deflate(raw) if frame is None else frame
+        yield Draft("seg", *segment_of(data, len(raw), first, first + len(records) - 1, gen))
         return
     for run in _runs(records, first, head - TAIL_MESSAGES):
         yield Draft("seg", *encode_segment(run, first, gen))
@@ -152,8 +167,12 @@ def level(ref: SegmentRef) -> int:
     return ((ref.raw_size // SMALL_RAW).bit_length() + 1) // 2
 
 
-def mergeable(segments: Sequence[SegmentRef], head: int) -> tuple[int, int] | None:
+def mergeable(
+    segments: Sequence[SegmentRef], head: int, max_raw: int = MAX_SEGMENT_RAW
+) -> tuple[int, int] | None:
     """The first run of adjacent segments worth merging, as a slice of ``segments``; None if there is none.
+
+    ``max_raw`` bounds the packed bytes of the run.
 
     Merging goes by size classes, so each byte is rewritten a logarithmic number of times.  Segments
     among the newest messages are merged only into ones that stay small.
@@ -163,9 +182,9 @@ def mergeable(segments: Sequence[SegmentRef], head: int) -> tuple[int, int] | No
         for at in range(len(segments) + 1):
             if at < len(segments) and level(segments[at]) <= limit:
                 continue
-            found = _fitting(segments, start, at, head)
+            found = _fitting(segments[start:at], head, min(max_raw, MAX_SEGMENT_RAW))
             if found:
-                return found
+                return start + found[0], start + found[1]
             start = at + 1
     return None
 
@@ -175,20 +194,22 @@ def level_of_raw(raw_size: int) -> int:
     return ((raw_size // SMALL_RAW).bit_length() + 1) // 2
 
 
-def _fitting(segments: Sequence[SegmentRef], start: int, stop: int, head: int) -> tuple[int, int] | None:
-    for first in range(start, stop - FAN_OUT + 1):
+def _fitting(segments: Sequence[SegmentRef], head: int, max_raw: int) -> tuple[int, int] | None:
+    for first in range(len(segments) - FAN_OUT + 1):
         last = first + FAN_OUT
-        while last < min(stop, first + MAX_MERGED) and _allowed(segments[first : last + 1], head):
+        while last < min(len(segments), first + MAX_MERGED):
+            if not _allowed(segments[first : last + 1], head, max_raw):
+                break
             last += 1
-        if _allowed(segments[first:last], head):
+        if _allowed(segments[first:last], head, max_raw):
             return first, last
     return None
 
 
-def _allowed(run: Sequence[SegmentRef], head: int) -> bool:
+def _allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> bool:
     messages = run[-1].stop - run[0].first
     old = run[-1].stop <= head - TAIL_MESSAGES
-    return sum(ref.raw_size for ref in run) <= MAX_SEGMENT_RAW and (old or messages <= TAIL_SEGMENT_MESSAGES)
+    return sum(ref.raw_size for ref in run) <= max_raw and (old or messages <= TAIL_SEGMENT_MESSAGES)
 
 
 def plan_merge(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, missing
+from helix_temporal.coldtier._decide import is_alive
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
@@ -22,14 +23,23 @@ class Reading:
 
     async def facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.facts`."""
-        header = await self._hot.header(thread_id)
-        archive = (await self._archive.manifest(thread_id)).manifest
-        if not _live(header, archive):
-            header = None
-        if header is None and archive.is_absent:
-            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
-        if header is not None:
-            return _hot_facts(header, archive)
+        incomplete = ""
+        while True:
+            header = await self._hot.header(thread_id)
+            archive = (await self._archive.manifest(thread_id)).manifest
+            if header is not None and is_alive(header, archive):
+                return _hot_facts(header, archive)
+            if archive.is_absent:
+                raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+            try:
+                return await self._cold_facts(archive)
+            except SegmentGoneError as gone:
+                if incomplete == archive.nonce:
+                    raise missing(thread_id, gone) from gone
+                incomplete = archive.nonce
+
+    async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
+        thread_id = archive.thread_id
         return ThreadFacts(
             thread_id, archive.head, archive.committed, archive.epoch, archive.owner, archive.closed,
             False, archive.head.position, await self._archive.slice(archive), archive.slice_version,
@@ -45,7 +55,7 @@ class Reading:
             archive = Manifest(request.thread_id)
             if header is None or header.deleted or request.start < header.base.position:
                 archive = (await self._archive.manifest(request.thread_id)).manifest
-            if not _live(header, archive):
+            if not is_alive(header, archive):
                 header = None
             try:
                 return await self._page(request, header, archive)
@@ -91,8 +101,8 @@ class Reading:
 
     async def _hot_run(self, thread_id: str, wanted: PageRange) -> Run:
         snapshot = await self._hot.page(thread_id, wanted)
-        if snapshot is None:
-            # Dropped while we read: everything of it is archived now.
+        if snapshot is None or (not wanted.backward and snapshot.header.base.position > wanted.start):
+            # Dropped while we read, and perhaps made hot again in part: all of it is archived now.
             archive = (await self._archive.manifest(thread_id)).manifest
             return await self._cold_run(archive, wanted)
         return snapshot.first, snapshot.records
@@ -127,11 +137,6 @@ def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int,
     """The range cut at segment borders."""
     borders = [ref.stop for ref in refs if start < ref.stop < stop]
     return list(zip([start, *borders], [*borders, stop], strict=True))
-
-
-def _live(header: HotHeader | None, archive: Manifest) -> bool:
-    """Whether the hot record is the thread rather than a leftover of an older epoch."""
-    return header is not None and not header.deleted and header.epoch >= archive.epoch
 
 
 def _hot_facts(header: HotHeader, archive: Manifest) -> ThreadFacts:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier._archive import Archive
+from helix_temporal.coldtier._archive import Archive, check_slice
 from helix_temporal.coldtier._flushing import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier._forking import Forking
 from helix_temporal.coldtier._layout import Layout
@@ -86,10 +86,12 @@ class TieredThreads:
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
+        check_slice(request.slice)
         return await self._opening.open(request, progress)
 
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`; hydrates a cold thread first."""
+        check_slice(step.slice or b"")
         known = self._archive.remembered(step.thread_id)
         if known is not None and known.manifest.epoch == step.epoch:
             step = replace(step, archived=known.manifest.archived)
@@ -133,7 +135,9 @@ class TieredThreads:
         count = max(limit - held if space > 0 else 0, ids - held)
         if count <= 0:
             return view
-        older = await self._reading.older(thread_id, base, count, max_bytes if ids <= held else MAX_PAGE_BYTES)
+        older = await self._reading.older(
+            thread_id, base, count, max_bytes if ids <= held else MAX_PAGE_BYTES
+        )
         wanted = PageRange(0, len(older), max(limit - held, 0), max(space, 0), backward=True)
         first, fitting = trim(0, older, wanted) if wanted.limit and wanted.max_bytes else (len(older), ())
         if fitting and size_of(fitting) > space:
@@ -157,7 +161,12 @@ class TieredThreads:
         return await self._reading.facts(request.target_id)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
-        """As `ThreadStore.save_slice`."""
+        """As `ThreadStore.save_slice`.
+
+        Raises:
+            TooLargeError: It exceeds 64 MiB.
+        """
+        check_slice(data)
         for _ in range(_HYDRATE_TRIES):
             version = await self.hot.save_slice(thread_id, epoch, data, expected_version)
             if version is not None:

@@ -32,15 +32,17 @@ class Upkeep:
         ``max_bytes`` bounds the packed bytes of one merge; larger ones are left for another time.
         A concurrent commit makes a merge fail harmlessly; it is planned again.
         """
-        traffic, stored, before, misses = Traffic(), await self._archive.manifest(thread_id), -1, 0
+        traffic, stored, misses = Traffic(), await self._archive.manifest(thread_id), 0
+        before = len(stored.manifest.segments)
         while misses < TRIES:
-            before = len(stored.manifest.segments) if before < 0 else before
-            plan = await self._next(stored.manifest, max_bytes, progress)
-            if plan is None:
-                break
             try:
+                plan = await self._next(stored.manifest, max_bytes, progress)
+                if plan is None:
+                    break
                 await self._archive.commit(plan, stored, traffic, progress)
                 stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
+            except SegmentGoneError as gone:
+                misses, stored = misses + 1, await self._changed(stored, gone)
             except Exception as error:
                 if not unclear(error):
                     raise
@@ -48,18 +50,26 @@ class Upkeep:
                 await back_off(misses)
                 stored = await self._archive.manifest(thread_id)
         after = len(stored.manifest.segments)
-        return Maintenance(
-            thread_id, segments_before=max(before, 0), segments_after=after, uploaded=traffic.uploaded
-        )
+        return Maintenance(thread_id, segments_before=before, segments_after=after, uploaded=traffic.uploaded)
+
+    async def _changed(self, stored: Stored, gone: SegmentGoneError) -> Stored:
+        """The manifest that took the place of one whose object is gone.
+
+        Raises:
+            ArchiveCorruptError: It is still the same.
+        """
+        again = await self._archive.manifest(stored.manifest.thread_id)
+        if again.etag == stored.etag:
+            raise missing(stored.manifest.thread_id, gone) from gone
+        return again
 
     async def _next(self, manifest: Manifest, max_bytes: int, progress: Progress) -> Plan | None:
         nonce, key = self._archive.nonce(), self._archive.key
-        run = mergeable(manifest.segments, manifest.head.position)
+        run = mergeable(manifest.segments, manifest.head.position, max_bytes)
         if run is not None:
             refs = manifest.segments[slice(*run)]
-            if sum(ref.raw_size for ref in refs) <= max_bytes:
-                records = await self._archive.records(manifest.thread_id, refs, progress)
-                return plan_merge(manifest, run, records, nonce=nonce, key=key)
+            records = await self._archive.records(manifest.thread_id, refs, progress)
+            return plan_merge(manifest, run, records, nonce=nonce, key=key)
         if len(manifest.segments) <= DIRECT_MAX:
             return None
         return plan_index(manifest, await self._archive.indexed(manifest), nonce=nonce, key=key)
@@ -76,7 +86,11 @@ class Upkeep:
             stored = await self._archive.manifest(thread_id)
             if stored.etag is None:
                 return Maintenance(thread_id)
-            named = await self._named(stored.manifest)
+            try:
+                named = await self._named(stored.manifest)
+            except SegmentGoneError as gone:
+                await self._changed(stored, gone)
+                continue
             garbage = [
                 info for info in listed if info.key not in named and not _awaited(info.key, stored.manifest)
             ]

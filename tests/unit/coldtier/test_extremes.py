@@ -2,6 +2,9 @@
 
 import pytest
 
+from helix_temporal.coldtier._codec import decode_index, encode_index
+from helix_temporal.coldtier._manifest import Manifest, SegmentRef
+from helix_temporal.coldtier._plan import DIRECT_LIMIT
 from helix_temporal.errors import ArchiveCorruptError, TooLargeError
 from helix_temporal.models.records import Head, Kind, size_of
 from helix_temporal.stores.protocols.threads import ReadPage
@@ -61,17 +64,16 @@ async def test_a_cut_inside_the_index_keeps_the_manifest_small() -> None:
     await author.go_cold()
     later = tiers.elsewhere(author).later()
     await later.open(rewind_to=Head(position=at, last_id=last.id))
-    assert len((await tiers.manifest()).segments) <= 16
+    assert len((await tiers.manifest()).segments) <= DIRECT_LIMIT
     assert (await later.facts()).head.position == at
 
 
-async def long_thread(tiers: Tiers) -> tuple[Author, "object"]:
+async def long_thread(tiers: Tiers) -> tuple[Author, Manifest]:
     """A thread whose oldest segments are listed in an index."""
     author = await tiers.author()
-    for number in range(60):
+    for number in range(80):
         await author.append(author.step(*noise(70, prefix=f"{number}-"), answer=None, commits=True))
         await author.flush()
-        await tiers.threads.upkeep.compact("t")
     return author, await tiers.manifest()
 
 
@@ -80,7 +82,7 @@ async def test_a_step_of_large_messages_merges_what_it_may() -> None:
     tiers = Tiers()
     author = await tiers.author()
     for number in range(40):
-        step = author.step(*noise(2, size=MIB, prefix=f"{number}-"), answer=None, commits=True)
+        step = author.step(*noise(2, size=400_000, prefix=f"{number}-"), answer=None, commits=True)
         await author.threads.archive_step(step, await author.append(step))
     manifest = await tiers.manifest()
     refs = await tiers.threads._archive.refs(manifest)
@@ -117,9 +119,6 @@ async def test_the_largest_message_comes_back() -> None:
 
 async def test_an_index_of_thousands_of_segments_is_read() -> None:
     """Three thousand turns with large tool results make one entry each before they are merged."""
-    from helix_temporal.coldtier._codec import decode_index, encode_index
-    from helix_temporal.coldtier._manifest import SegmentRef
-
     refs = [SegmentRef(n, n, 10, 10, "0" * 64, 0) for n in range(20_000)]
     ref, data = encode_index(refs, 0)
     assert decode_index(ref, data) == tuple(refs)
