@@ -97,7 +97,9 @@ class Stepper:
         )
         appended = await self._append(step, state, request, [*inputs, answer], seen.view)
         receipt = await self._archive(step, appended)
-        await self._drop_payloads(thread_id, seen.inputs, receipt)
+        if appended.records[-1].kind == Kind.ANSWER:
+            # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
+            await self._drop_payloads(thread_id, seen.inputs, receipt)
         stored = answer if not appended.repeated else from_record(appended.records[-1])
         return self._result(appended, stored, receipt, seen.dropped)
 

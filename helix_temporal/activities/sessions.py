@@ -6,6 +6,7 @@ from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._step import Stepper, check_values
+from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
@@ -37,7 +38,6 @@ from helix_temporal.stores.protocols.threads import (
     OpenThread,
     Progress,
     ReadPage,
-    Reopen,
     ThreadStore,
 )
 
@@ -84,9 +84,7 @@ class SessionActivities:
                     epoch,
                     request.owner,
                     create=_CREATE[request.mode],
-                    reopen=Reopen(request.reopen.known, request.reopen.turn_start)
-                    if request.reopen
-                    else None,
+                    reopen=as_reopen(request.reopen),
                     rewind_to=request.rewind_to,
                     slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
                 ),

@@ -7,6 +7,7 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating, default_owner, scheduled_epoch
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._wire import as_reopen
 from helix_temporal.errors import InvalidRequestError, TooLargeError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record, to_record
@@ -41,7 +42,6 @@ from helix_temporal.stores.protocols.threads import (
     OpenedThread,
     OpenThread,
     ReadPage,
-    Reopen,
     ThreadFacts,
     ThreadStore,
     Transform,
@@ -76,14 +76,13 @@ class ThreadActivities:
     @typed
     async def open(self, request: OpenThreadInput) -> OpenThreadResult:
         """Take the epoch: create, continue, rewind or re-open."""
-        reopen = Reopen(request.reopen.known, request.reopen.turn_start) if request.reopen else None
         return await self._open(
             OpenThread(
                 request.thread_id,
                 scheduled_epoch(),
                 request.owner or default_owner(),
                 create=Create(request.create),
-                reopen=reopen,
+                reopen=as_reopen(request.reopen),
                 rewind_to=request.rewind_to,
                 adapter=request.adapter,
             )

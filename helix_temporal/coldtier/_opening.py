@@ -16,10 +16,10 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.stores._opens import check_adapter, committed_at
+from helix_temporal.models.records import EMPTY, Head, Record, head_after
+from helix_temporal.stores._opens import check_adapter, committed_at, kept_after_known
 from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotHeader, HotSnapshot, HotTier, Rebase
-from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Progress, no_progress
+from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Progress, Reopen, no_progress
 
 TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024
@@ -111,9 +111,10 @@ class Opening:
         data, version = header.slice, header.slice_version
         if version < archive.slice_version:
             data, version = await self._archive.slice(archive), archive.slice_version
+        committed = max(header.committed, archive.committed)
         return Base(
-            archive, beyond(hot, archive.head.position), max(header.committed, archive.committed), header.head,
-            header, archive.legacy, data, version, header.adapter or archive.adapter,
+            archive, beyond(hot, archive.head.position), committed, header.head, header, archive.legacy,
+            data, version, header.adapter or archive.adapter,
         )  # fmt: skip
 
     def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> Base:
@@ -146,15 +147,25 @@ class Opening:
         if request.rewind_to is not None:
             return await self._rewind(request.rewind_to, request, base)
         if request.reopen is not None:
-            for head in (request.reopen.known, request.reopen.turn_start):
-                if await self._holds(base, head):
-                    return head
+            if await self._holds(base, request.reopen.known):
+                return await self._after_known(request.reopen, base)
+            if await self._holds(base, request.reopen.turn_start):
+                return request.reopen.turn_start
         return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
+
+    async def _after_known(self, reopen: Reopen, base: Base) -> Head:
+        first = reopen.known.position
+        stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
+        after += base.extra[max(first - start, 0) : max(stop - start, 0)]
+        return head_after(reopen.known, after[: kept_after_known(reopen, after)])
 
     async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
         if to.position > base.committed:
             raise InvalidRequestError(
-                f"thread {request.thread_id!r}: rewind to {to.position}, but only {base.committed} are committed"
+                f"thread {request.thread_id!r}: rewind to {to.position}, but only "
+                f"{base.committed} are committed"
             )
         if not await self._holds(base, to):
             raise HeadMovedError(f"thread {request.thread_id!r}: position {to.position} has another message")

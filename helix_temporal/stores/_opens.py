@@ -1,5 +1,7 @@
 """Pure: who may open or write a thread; the same in every store."""
 
+from collections.abc import Sequence
+
 from helix_temporal.errors import (
     FencedError,
     HeadMovedError,
@@ -7,8 +9,9 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
+from helix_temporal.models.records import Kind, Record
 from helix_temporal.stores.protocols.hot import HotHeader
-from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.protocols.threads import Create, OpenThread, Reopen
 
 
 def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> None:
@@ -78,6 +81,16 @@ def committed_at(request: OpenThread, committed: int, cut: int) -> int:
     if request.reopen is not None and cut < committed:
         return min(cut, request.reopen.turn_start.position)
     return min(cut, committed)
+
+
+def kept_after_known(reopen: Reopen, after: Sequence[Record]) -> int:
+    """How many messages behind ``known`` a re-open keeps: the step under way, if it stands there whole."""
+    count = len(reopen.inputs)
+    if not count or tuple(record.id for record in after[:count]) != reopen.inputs:
+        return 0
+    if not reopen.answered:
+        return count
+    return count + 1 if len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS} else 0
 
 
 def taken(request: OpenThread, epoch: int) -> FencedError:

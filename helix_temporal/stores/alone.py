@@ -24,6 +24,7 @@ from helix_temporal.stores._opens import (
     check_hot_epoch,
     check_same_owner,
     committed_at,
+    kept_after_known,
     taken,
 )
 from helix_temporal.stores._pages import Bounds, check_page, finish_page
@@ -258,9 +259,12 @@ def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
             )
         return request.rewind_to
     if request.reopen is not None:
-        for head in (request.reopen.known, request.reopen.turn_start):
-            if _holds(snapshot, head):
-                return head
+        known, turn_start = request.reopen.known, request.reopen.turn_start
+        if _holds(snapshot, known):
+            after = snapshot.records[max(known.position - snapshot.first, 0) :]
+            return head_after(known, after[: kept_after_known(request.reopen, after)])
+        if _holds(snapshot, turn_start):
+            return turn_start
     return _head_at(snapshot, header.committed)
 
 

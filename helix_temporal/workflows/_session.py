@@ -23,6 +23,7 @@ from helix_temporal.models.sessions import (
     Carried,
     ExitReason,
     OpenSessionInput,
+    ReopenHeads,
     RewindResult,
     SessionInput,
     SessionResult,
@@ -196,7 +197,7 @@ class AgentSession:
             if not self._live.aborting:
                 raise
             # A late attempt of the step must not bring the turn back.
-            await reopen(self._calls, self._live.open, start, start)
+            await reopen(self._calls, self._live.open, ReopenHeads(known=start, turn_start=start))
             self._live.inbox.finish(
                 AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED)
             )

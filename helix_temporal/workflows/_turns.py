@@ -51,6 +51,8 @@ class Conversation:
 
     def take(self, result: RunStepResult) -> None:
         """Remember what a step says of the thread."""
+        if result.head == self.head:
+            return  # answered before: nothing was added or archived
         self.backlog = result.backlog
         self.handle = OpenHandle(
             epoch=self.handle.epoch,
@@ -188,7 +190,7 @@ class Turn:
                 )
             )
 
-        talk.take(await self._at_head(attempt))
+        talk.take(await self._at_head(attempt, inputs, answered=False))
         return self._turn_result(reason, dropped=dropped)
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
@@ -213,7 +215,7 @@ class Turn:
                 )
             )
 
-        result = await self._at_head(attempt)
+        result = await self._at_head(attempt, inputs)
         talk.take(result)
         self._values = None
         self.steps += 1
@@ -222,7 +224,9 @@ class Turn:
             self.usage = self.usage + result.usage
         return result
 
-    async def _at_head(self, attempt: Any) -> RunStepResult:
+    async def _at_head(
+        self, attempt: Any, inputs: tuple[StepInput, ...], *, answered: bool = True
+    ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         while True:
             try:
@@ -233,15 +237,19 @@ class Turn:
                 self._reopens += 1
                 if self._reopens > REOPENS:
                     raise
-                await self._reopen(head)
-                if self._talk.head == head:
+                await self._reopen(head, tuple(each.id for each in inputs), answered=answered)
+                kept = self._talk.head.position - head.position
+                if self._talk.head == head or 0 < kept <= len(inputs) + 1:
+                    # What lies beyond is this very step: the next attempt finds it standing.
+                    self._talk.handle = self._talk.handle.model_copy(update={"head": head})
                     continue
                 if self._talk.head == self._start:
                     raise _RunAgain from moved
                 raise
 
-    async def _reopen(self, known: Head) -> None:
-        await reopen(self._calls, self._talk, known, self._start)
+    async def _reopen(self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True) -> None:
+        heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
+        await reopen(self._calls, self._talk, heads)
 
     # -- tools
 
@@ -297,7 +305,7 @@ class Turn:
         )
 
 
-async def reopen(calls: Calls, talk: Conversation, known: Head, turn_start: Head) -> None:
+async def reopen(calls: Calls, talk: Conversation, heads: ReopenHeads) -> None:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
 
     Raises:
@@ -306,7 +314,7 @@ async def reopen(calls: Calls, talk: Conversation, known: Head, turn_start: Head
     talk.reopened += 1
     request = talk.request.model_copy(
         update={
-            "reopen": ReopenHeads(known=known, turn_start=turn_start),
+            "reopen": heads,
             "mode": "continue",
             "rewind_to": None,
         }

@@ -58,10 +58,15 @@ class Reopen:
     Attributes:
         known: The head that the workflow knows: what lies beyond it is cut.
         turn_start: Where to cut if ``known`` is no longer there.
+        inputs: Ids of the inputs of the step under way: if the thread goes on from ``known`` with just
+            these, that step is kept, and its answer need not be paid for again.
+        answered: That step ends in an answer; otherwise it is its inputs alone.
     """
 
     known: Head
     turn_start: Head
+    inputs: tuple[str, ...] = ()
+    answered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

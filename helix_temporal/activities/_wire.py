@@ -1,0 +1,9 @@
+"""From what travels to what the protocols take."""
+
+from helix_temporal.models.sessions import ReopenHeads
+from helix_temporal.stores.protocols.threads import Reopen
+
+
+def as_reopen(heads: ReopenHeads | None) -> Reopen | None:
+    """What a workflow says of itself when it opens again."""
+    return Reopen(heads.known, heads.turn_start, heads.inputs, heads.answered) if heads else None
