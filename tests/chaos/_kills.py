@@ -75,7 +75,9 @@ class KillCampaign:
     async def _kill(self, worker: WorkerProcess, people: People) -> WorkerProcess:
         """Most kills hit a worker at work, some one that is just starting."""
         if self._random.random() < 0.85 and not await people.next_answer(RECOVERY_SECONDS):
-            self._stuck.append(f"no answer within {RECOVERY_SECONDS:.0f} s before kill {len(self._deaths) + 1}")
+            self._stuck.append(
+                f"no answer within {RECOVERY_SECONDS:.0f} s before kill {len(self._deaths) + 1}"
+            )
         await asyncio.sleep(self._random.uniform(0, 0.5))
         killed = time.monotonic()
         worker.kill()
@@ -91,7 +93,9 @@ class KillCampaign:
 
     def _show(self, progress: Progress, people: People, kills: int, wanted: int) -> None:
         resolved = sum(ask.result is not None for ask in people.asks)
-        progress(f"kills {kills}/{wanted}, asks {len(people.asks)}, resolved {resolved}, stuck {len(self._stuck)}")
+        progress(
+            f"kills {kills}/{wanted}, asks {len(people.asks)}, resolved {resolved}, stuck {len(self._stuck)}"
+        )
 
     async def _judge(self, people: People, seconds: float) -> Report:
         again = people.asks[-20:]

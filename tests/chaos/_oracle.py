@@ -49,7 +49,9 @@ class Findings:
     others: list[str] = field(default_factory=list)
 
     def __add__(self, other: "Findings") -> "Findings":
-        return Findings(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+        return Findings(
+            **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        )
 
     def counts(self) -> dict[str, int]:
         """How many of each."""
@@ -98,7 +100,9 @@ def _check_ask(ask: Ask, at: Mapping[str, int], messages: Sequence[Message], fou
     if answer is None or at.get(answer.id) != answer.position:
         found.lost.append(f"{who}: its answer {answer} is not there")
     elif messages[answer.position].text != ask.result.text:
-        found.wrong_answers.append(f"{who}: told {ask.result.text!r}, stands {messages[answer.position].text!r}")
+        found.wrong_answers.append(
+            f"{who}: told {ask.result.text!r}, stands {messages[answer.position].text!r}"
+        )
     elif ask.message_id not in turn_before(messages, answer.position):
         found.wrong_answers.append(f"{who}: the answer at {answer.position} belongs to another turn")
 

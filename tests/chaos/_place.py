@@ -1,0 +1,100 @@
+"""A worker in this process, people who ask, and books: what most campaigns run in."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client
+
+from helix_temporal.backends import Backends
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
+from helix_temporal.worker import HelixWorker, connect
+from tests.chaos._agent import chaos_agent
+from tests.chaos._backends import BookedHot, WrappedBackends, use_backends
+from tests.chaos._ledger import Ledger
+from tests.chaos._oracle import Findings, check_books, check_thread
+from tests.chaos._people import People, read_thread
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a campaign happens.
+
+    Attributes:
+        backends: Of the worker; unwrapped stores of its own are for looking at.
+    """
+
+    settings: Settings
+    client: Client
+    plugin: HelixPlugin
+    people: People
+    ledger: Ledger
+    backends: Backends
+
+    async def judge(self, names: Sequence[str]) -> Findings:
+        """All sessions' threads against all books."""
+        threads = {name: await read_thread(self.backends, name) for name in names}
+        findings = check_books(self.ledger.read(), threads)
+        for name in names:
+            findings += check_thread(
+                name, [ask for ask in self.people.asks if ask.session == name], threads[name]
+            )
+        return findings
+
+    def model_calls(self) -> int:
+        """How often the model was called."""
+        return sum(event.kind == "model" for event in self.ledger.read())
+
+
+@contextlib.asynccontextmanager
+async def open_place(
+    settings: Settings,
+    directory: Path,
+    name: str,
+    *,
+    options: SessionOptions | None = None,
+    seed: int = 0,
+    model_seconds: float = 0.01,
+    ask_timeout: float = 90.0,
+) -> AsyncIterator[Place]:
+    """A running worker over these settings; everything is closed at the end."""
+    ledger = Ledger(directory / f"{name}.jsonl")
+    agent = chaos_agent(ledger, model_seconds=model_seconds, tool_seconds=model_seconds)
+    client, plugin = await connect(settings, [agent])
+    backends = WrappedBackends(settings, hot=lambda hot: BookedHot(hot, ledger))
+    use_backends(plugin, backends)
+    people = People(client, settings, options=options, seed=seed, ask_timeout=ask_timeout)
+    try:
+        async with HelixWorker(client, plugin):
+            yield Place(settings, client, plugin, people, ledger, backends)
+    finally:
+        ledger.close()
+
+
+@contextlib.asynccontextmanager
+async def busy(people: People, names: Sequence[str], *, askers: int = 1) -> AsyncIterator[Callable[[], None]]:
+    """People who ask in all these sessions for as long as the block lasts; then everyone gets an answer."""
+    going = True
+
+    def stop() -> None:
+        nonlocal going
+        going = False
+
+    asking = [
+        asyncio.create_task(people.keep_asking(name, asker, lambda: going))
+        for name in names
+        for asker in range(askers)
+    ]
+    try:
+        yield stop
+        stop()
+        await asyncio.gather(*asking)
+    finally:
+        stop()
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)

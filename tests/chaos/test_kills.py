@@ -1,0 +1,15 @@
+"""Workers die by SIGKILL under running sessions."""
+
+from pathlib import Path
+
+from helix_temporal.settings import Settings
+from tests.chaos._kills import KillCampaign
+from tests.chaos._report import Progress
+
+
+async def test_killed_workers_lose_nothing_double_nothing_and_pay_nothing_twice(
+    settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """The reason why the store operations are activities at all; `make chaos` kills hundreds."""
+    report = await KillCampaign(settings, tmp_path, seed=seed, sessions=3).run(12, Progress(shown=False))
+    report.check()
