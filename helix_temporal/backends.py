@@ -86,7 +86,9 @@ class Backends:
             max_message=limits.message_bytes,
             beat_every=every,
         )
-        maintenance = MaintenanceActivities(self.hot, self.tiered, beat_every=every)
+        maintenance = MaintenanceActivities(
+            self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
+        )
         tools = ToolRunner(
             self.threads, self.payloads, inline_result=limits.inline_tool_result_bytes, beat_every=every
         )

@@ -1,32 +1,16 @@
 """SessionClient: what an application calls."""
 
-import asyncio
-import random
-import time
 import uuid
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.client import (
     Client,
-    WithStartWorkflowOperation,
-    WorkflowExecutionStatus,
-    WorkflowHandle,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
-from helix_temporal.errors import (
-    HelixError,
-    InvalidRequestError,
-    SessionTerminatedError,
-)
-from helix_temporal.models.ids import encode_id, validate_id
+from helix_temporal._updates import Updates, root_error, typed, workflow_id
 from helix_temporal.models.messages import Message, check_size
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -34,7 +18,6 @@ from helix_temporal.models.sessions import (
     AskStatus,
     ForkFrom,
     Mode,
-    PutTextInput,
     RewindRequest,
     RewindResult,
     SendResult,
@@ -46,6 +29,7 @@ from helix_temporal.models.sessions import (
     StopResult,
     UserMessage,
 )
+from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.threads import (
     DeleteThreadInput,
     DescribeThreadResult,
@@ -54,38 +38,10 @@ from helix_temporal.models.threads import (
     ReadMessagesResult,
     ThreadInput,
 )
-from helix_temporal.workflows import SessionWorkflow, ThreadReply, ThreadRequest, ThreadWorkflow
+from helix_temporal.workflows import ThreadReply, ThreadRequest, ThreadWorkflow
 
-MAX_IN_FLIGHT: Final = 8
-"""Asks held at once for one session: the server allows ten updates in flight a run."""
 INLINE_TEXT_BYTES: Final = 8 * 1024
 """Longer texts are put aside first, so that the session's history stays small."""
-
-_PASSING: Final = frozenset(
-    {
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.ABORTED,
-        RPCStatusCode.FAILED_PRECONDITION,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.CANCELLED,
-    }
-)
-_ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
-_CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
-
-
-def workflow_id(session_id: str) -> str:
-    """The workflow id of a session: one live execution a session."""
-    return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
-
-
-class _Again(Exception):  # noqa: N818 (control flow, not an error)
-    """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
-
-    def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
-        super().__init__(why)
-        self.ended, self.gone = ended, gone
 
 
 class SessionClient:
@@ -102,7 +58,7 @@ class SessionClient:
     ) -> None:
         self._client, self._task_queue = client, task_queue
         self._options = options or SessionOptions()
-        self._slots: dict[str, _Slots] = {}
+        self._updates = Updates(client, task_queue)
 
     def session(self, session_id: str, *, agent: str | None = None) -> "SessionHandle":
         """A handle on one session."""
@@ -137,7 +93,7 @@ class SessionClient:
         start = self._input(
             session_id, agent, metadata=metadata, mode=mode, thread_id=thread_id, fork_from=fork_from
         )
-        result: AskResult = await self._until(session_id, "ask", message, AskResult, start, timeout)
+        result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)
         return result
@@ -159,7 +115,7 @@ class SessionClient:
         message_id = message_id or uuid.uuid4().hex
         message = UserMessage(id=message_id, **await self._text(session_id, text, message_id))
         start = self._input(session_id, agent, metadata=metadata)
-        await self._until(session_id, "send_message", message, SendResult, start, timeout)
+        await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
         return message_id
 
     async def history(
@@ -225,12 +181,12 @@ class SessionClient:
     async def stop(self, session_id: str, *, abort: bool = False) -> bool:
         """Stop the turn under way, after its step or at once; false if none was."""
         request = StopRequest(mode="abort" if abort else "interrupt")
-        found = await self._if_running(session_id, "stop", request, StopResult)
+        found = await self._updates.if_running(session_id, "stop", request, StopResult)
         return found is not None and found.stopping
 
     async def close(self, session_id: str) -> None:
         """Let the session finish what waits, archive and end; nothing if it is not running."""
-        await self._if_running(session_id, "close", None, None)
+        await self._updates.if_running(session_id, "close", None, None)
 
     async def rewind(
         self, session_id: str, to: Head, *, agent: str | None = None, timeout: float = 60.0
@@ -242,9 +198,11 @@ class SessionClient:
         """
         request = RewindRequest(to=to)
         start = self._input(session_id, agent, mode="continue")
-        result: RewindResult = await self._until(session_id, "rewind", request, RewindResult, start, timeout)
+        result: RewindResult = await self._updates.until(
+            session_id, "rewind", request, RewindResult, start, timeout
+        )
         if result.error is not None:
-            raise _typed(result.error.split(":", 1)[0], result.error)
+            raise typed(result.error.split(":", 1)[0], result.error)
         return result.head
 
     async def status(self, session_id: str) -> SessionStatus:
@@ -254,7 +212,9 @@ class SessionClient:
             SessionNotFoundError: It never ran, or its history is gone.
         """
         try:
-            found: SessionStatus = await self._handle(session_id).query("status", result_type=SessionStatus)
+            found: SessionStatus = await self._updates.handle(session_id).query(
+                "status", result_type=SessionStatus
+            )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
@@ -263,13 +223,10 @@ class SessionClient:
 
     async def result(self, session_id: str) -> SessionResult:
         """Wait until the present run ends, and how it ended."""
-        found: SessionResult = await self._handle(session_id).result()
+        found: SessionResult = await self._updates.handle(session_id).result()
         return found
 
     # -- how
-
-    def _handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
-        return self._client.get_workflow_handle(workflow_id(session_id), result_type=SessionResult)
 
     def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
         if agent is None:
@@ -295,125 +252,6 @@ class SessionClient:
         text = page.messages[0].text if page.messages and page.messages[0].id == result.answer.id else None
         return result.model_copy(update={"text": text})
 
-    async def _until(
-        self,
-        session_id: str,
-        update: str,
-        argument: Any,
-        result_type: type[Any],
-        start: SessionInput | None,
-        timeout: float,
-    ) -> Any:
-        """Repeat one update under the same id until it has a final result or time is up."""
-        deadline = time.monotonic() + timeout
-        began = time.time()
-        async with self._slots.setdefault(session_id, _Slots(self._slots, session_id)):
-            for attempt in range(1_000_000):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"session {session_id!r}: no result of {update!r} within {timeout} s")
-                try:
-                    result = await self._once(session_id, update, argument, result_type, start, left)
-                except _Again as again:
-                    if again.ended:
-                        await self._check_alive(session_id, began)
-                    if again.gone and start is None:
-                        raise errors.SessionNotFoundError(
-                            f"session {session_id!r} is not running; name the agent to start it with"
-                        ) from again
-                else:
-                    if not _moved(result):
-                        return result
-                await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
-        raise AssertionError("unreachable")  # pragma: no cover
-
-    async def _once(
-        self,
-        session_id: str,
-        update: str,
-        argument: Any,
-        result_type: type[Any],
-        start: SessionInput | None,
-        left: float,
-    ) -> Any:
-        """A plain update first: it costs less, and a run is there more often than not."""
-        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": timedelta(seconds=left)}
-        if isinstance(argument, UserMessage):
-            options["id"] = f"{update}/{argument.id}"
-        try:
-            async with asyncio.timeout(left):
-                try:
-                    return await self._handle(session_id).execute_update(update, argument, **options)
-                except RPCError as error:
-                    if error.status is not RPCStatusCode.NOT_FOUND or start is None:
-                        raise
-                return await self._with_start(session_id, update, argument, start, options)
-        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            raise _Again("no answer in time") from error
-        except WorkflowUpdateFailedError as error:
-            raise _failed(error) from error
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise _Again("not running", ended=True, gone=True) from error
-            if error.status in _PASSING:
-                raise _Again(error.status.name) from error
-            raise
-
-    async def _with_start(
-        self, session_id: str, update: str, argument: Any, start: SessionInput, options: dict[str, Any]
-    ) -> Any:
-        operation = WithStartWorkflowOperation(
-            SessionWorkflow.run,
-            start,
-            id=workflow_id(session_id),
-            task_queue=self._task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        )
-        try:
-            return await self._client.execute_update_with_start_workflow(
-                update, argument, start_workflow_operation=operation, **options
-            )
-        finally:
-            # Its future holds the start's outcome; unread, it is reported as never retrieved.
-            await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
-
-    async def _check_alive(self, session_id: str, since: float) -> None:
-        """A run that ended under us may be followed by another; one that was terminated is not.
-
-        Raises:
-            SessionTerminatedError: It was terminated, or timed out, after we began to wait.
-        """
-        try:
-            described = await self._handle(session_id).describe()
-        except RPCError as error:
-            if error.status in {RPCStatusCode.NOT_FOUND, *_PASSING}:
-                return
-            raise
-        closed = described.close_time.timestamp() if described.close_time else 0.0
-        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
-            raise SessionTerminatedError(
-                f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
-                "ask again with the same message id"
-            )
-
-    async def _if_running(
-        self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
-    ) -> Any:
-        options: dict[str, Any] = {"result_type": result_type} if result_type else {}
-        try:
-            if argument is None:
-                return await self._handle(session_id).execute_update(update, **options)
-            return await self._handle(session_id).execute_update(update, argument, **options)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        except WorkflowUpdateFailedError as error:
-            if _type_of(error) == _ENDED_UNDER_US:
-                return None
-            raise
-
     async def _thread(self, request: ThreadRequest) -> ThreadReply:
         try:
             return await self._client.execute_workflow(
@@ -423,7 +261,7 @@ class SessionClient:
                 task_queue=self._task_queue,
             )
         except Exception as error:
-            raise _root(error) from error
+            raise root_error(error) from error
 
 
 class SessionHandle:
@@ -465,63 +303,4 @@ class SessionHandle:
         await self.client.close(self.session_id)
 
 
-class _Slots:
-    """At most so many asks of this client for one session; forgets itself when nobody asks."""
-
-    def __init__(self, every: "dict[str, _Slots]", session_id: str) -> None:
-        self._every, self._session_id, self._users = every, session_id, 0
-        self._semaphore = asyncio.Semaphore(MAX_IN_FLIGHT)
-
-    async def __aenter__(self) -> None:
-        self._users += 1
-        try:
-            await self._semaphore.acquire()
-        except BaseException:
-            self._leave()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._semaphore.release()
-        self._leave()
-
-    def _leave(self) -> None:
-        self._users -= 1
-        if self._users == 0:
-            self._every.pop(self._session_id, None)
-
-
-def _moved(result: object) -> bool:
-    if isinstance(result, AskResult):
-        return result.status is AskStatus.MOVED
-    if isinstance(result, SendResult):
-        return not result.accepted
-    return isinstance(result, RewindResult) and not result.done and result.error is None
-
-
-def _type_of(error: WorkflowUpdateFailedError) -> str | None:
-    return error.cause.type if isinstance(error.cause, ApplicationError) else None
-
-
-def _failed(error: WorkflowUpdateFailedError) -> Exception:
-    if _type_of(error) == _ENDED_UNDER_US:
-        return _Again("its run ended", ended=True)
-    if isinstance(error.cause, ApplicationError) and error.cause.type:
-        return _typed(error.cause.type, error.cause.message)
-    return error
-
-
-def _typed(kind: str, message: str) -> Exception:
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, HelixError):
-        return found(message)
-    return InvalidRequestError(message)
-
-
-def _root(error: BaseException) -> BaseException:
-    """The typed error at the bottom of what Temporal wrapped, or the error itself."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ApplicationError) and cause.type and hasattr(errors, cause.type):
-            return _typed(cause.type, cause.message)
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    return error
+__all__ = ["SessionClient", "SessionHandle", "workflow_id"]

@@ -14,15 +14,8 @@ from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Message, ToolCall, Usage, check_size, from_record, to_record
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.sessions import (
-    MAX_VALUES_BYTES,
-    AnswerRef,
-    EndTurnInput,
-    RunStepInput,
-    RunStepResult,
-    SessionState,
-    StepInput,
-)
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, AnswerRef, SessionState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 
@@ -110,15 +103,19 @@ class Stepper:
             HeadMovedError, FencedError: As `run`.
         """
         thread_id = request.thread_id or request.session_id
-        inputs = await self._messages(thread_id, request.inputs)
+        count = len(request.inputs)
         view = await self._threads.step_view(
-            thread_id, request.epoch, request.head, after=1, limit=1, max_bytes=1, ids=0
+            thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
-        state = _state(view)
-        step = StepAppend(
-            thread_id, request.epoch, request.head, tuple(to_record(each) for each in inputs), commits=True
-        )
-        appended = await self._append(step, state, request, inputs, view)
+        records = view.after
+        if [record.id for record in records] == [each.id for each in request.inputs]:
+            # It stands already, and its payloads may be gone.
+            inputs = [from_record(record) for record in records]
+        else:
+            inputs = await self._messages(thread_id, request.inputs)
+            records = tuple(to_record(each) for each in inputs)
+        step = StepAppend(thread_id, request.epoch, request.head, records, commits=True)
+        appended = await self._append(step, _state(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         return RunStepResult(

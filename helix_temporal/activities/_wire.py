@@ -1,6 +1,6 @@
 """From what travels to what the protocols take."""
 
-from helix_temporal.models.sessions import ReopenHeads
+from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.stores.protocols.threads import Reopen
 
 

@@ -4,7 +4,6 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
-from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     KeepThreadInput,
@@ -15,14 +14,20 @@ from helix_temporal.models.maintenance import (
     SweepThreadResult,
 )
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import FlushThread
+from helix_temporal.stores.protocols.threads import ArchiveUpkeep, FlushThread, ThreadStore
 
 
 class MaintenanceActivities:
-    """The janitor's hands.  Without a cold tier there is nothing to archive, and it says so."""
+    """The janitor's hands.
 
-    def __init__(self, hot: HotTier, tiered: TieredThreads | None, *, beat_every: float = 1.0) -> None:
-        self._hot, self._tiered, self._beat_every = hot, tiered, beat_every
+    Args:
+        upkeep: The archive's; None where there is none, and then there is nothing to archive either.
+    """
+
+    def __init__(
+        self, hot: HotTier, threads: ThreadStore, upkeep: ArchiveUpkeep | None, *, beat_every: float = 1.0
+    ) -> None:
+        self._hot, self._threads, self._upkeep, self._beat_every = hot, threads, upkeep, beat_every
 
     @activity.defn(name="helix.maintenance.list_hot")
     @typed
@@ -37,20 +42,22 @@ class MaintenanceActivities:
     async def sweep_thread(self, request: SweepThreadInput) -> SweepThreadResult:
         """Archive one hot thread under its own epoch; a session that is alive does not notice.
 
-        A thread that cannot be archived for good is reported, not raised: it must not stop a sweep.
+        With ``evict`` its hot copy is dropped once it is archived; a live session then hydrates it with
+        its next step.  A thread that cannot be archived for good is reported, not raised: it must not
+        stop a sweep.
         """
         header = await self._hot.header(request.thread_id)
-        if header is None or header.deleted or self._tiered is None:
-            detail = "no_cold_tier" if self._tiered is None else ""
+        if header is None or header.deleted or self._upkeep is None:
+            detail = "no_cold_tier" if self._upkeep is None else ""
             return SweepThreadResult(thread_id=request.thread_id, outcome="gone", detail=detail)
         try:
             async with beating(self._beat_every) as progress:
-                receipt = await self._tiered.flush(
+                receipt = await self._threads.flush(
                     FlushThread(request.thread_id, header.epoch, closes=header.closed), progress
                 )
                 evicted = ""
-                if header.closed:
-                    evicted = await self._tiered.evict(request.thread_id, header.epoch)
+                if header.closed or request.evict:
+                    evicted = await self._threads.evict(request.thread_id, header.epoch)
         except StoreUnavailableError:
             raise
         except (FencedError, HeadMovedError) as error:
@@ -71,9 +78,9 @@ class MaintenanceActivities:
     @typed
     async def keep_thread(self, request: KeepThreadInput) -> KeepThreadResult:
         """Merge small segments, delete what no manifest names, verify what is there."""
-        if self._tiered is None:
+        if self._upkeep is None:
             return KeepThreadResult(thread_id=request.thread_id)
-        upkeep = self._tiered.upkeep
+        upkeep = self._upkeep
         fields: dict[str, int] = {}
         async with beating(self._beat_every) as progress:
             if request.compact:

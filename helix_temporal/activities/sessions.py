@@ -16,12 +16,11 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.sessions import (
-    CallPolicy,
+from helix_temporal.models.sessions import CallPolicy, OpenHandle, SessionState
+from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
     LoadAnswerResult,
-    OpenHandle,
     OpenSessionInput,
     OpenSessionResult,
     PutTextInput,
@@ -30,7 +29,6 @@ from helix_temporal.models.sessions import (
     RunStepResult,
     SaveValuesInput,
     SaveValuesResult,
-    SessionState,
 )
 from helix_temporal.stores.protocols.threads import (
     Create,

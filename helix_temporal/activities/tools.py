@@ -22,7 +22,7 @@ from helix_temporal.models.hooks import (
     UserMessageDecision,
 )
 from helix_temporal.models.messages import from_record
-from helix_temporal.models.sessions import ToolInput, ToolResult
+from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 _EVENTS: dict[str, type[HookEvent]] = {

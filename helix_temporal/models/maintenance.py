@@ -19,10 +19,10 @@ class ListHotResult(Model):
 
 
 class SweepThreadInput(Model):
-    """Archive one hot thread that nobody may be looking after any more."""
+    """Archive one hot thread that nobody may be looking after any more; ``evict`` drops it then."""
 
     thread_id: Id
-    drop_idle_after: float | None = None
+    evict: bool = False
 
 
 class SweepThreadResult(Model):
@@ -59,13 +59,14 @@ class SweepInput(Model):
 
     Attributes:
         parallel: Threads flushed side by side.
+        evict: Drop what is archived from the hot tier: leftovers of sessions that were terminated.
         after: Where an earlier run of this sweep stopped.
     """
 
     parallel: int = 8
     page: int = 500
     after: str = ""
-    drop_idle_after: float | None = None
+    evict: bool = False
     upkeep: bool = False
     summary: "SweepResult | None" = None
 

@@ -12,7 +12,7 @@ from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
-from helix_temporal.models.sessions import ReopenHeads
+from helix_temporal.models.steps import ReopenHeads
 
 Limit = Annotated[int, Field(strict=True)]
 

@@ -13,9 +13,8 @@ from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
-from helix_temporal.models.sessions import (
-    AnswerRef,
-    CallPolicy,
+from helix_temporal.models.sessions import AnswerRef, CallPolicy
+from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
     OpenSessionInput,

@@ -8,7 +8,8 @@ from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from helix_temporal.models.hooks import SessionEnded
-from helix_temporal.models.sessions import Receipt, SaveValuesInput
+from helix_temporal.models.sessions import Receipt
+from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows._turns import Conversation
@@ -66,9 +67,7 @@ class Finaliser:
         """Tell the agent's end hook."""
         return (await self._done("session_ended", lambda: self._calls.start_hook(activity, event)))[0]
 
-    async def _done(
-        self, name: str, start: Callable[[], ActivityHandle[Any]]
-    ) -> tuple[Receipt, Any]:
+    async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
         try:
             result = await run_to_completion(start(), self._on_cancel)
         except ActivityError as error:

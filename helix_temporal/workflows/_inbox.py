@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.models.sessions import (
-    Answered,
-    AnswerRef,
-    AskResult,
-    AskStatus,
-    UserMessage,
-)
+from helix_temporal.models.sessions import Answered, AnswerRef, AskResult, AskStatus, UserMessage
 
 REMEMBERED: Final = 32
 """Answers that an execution remembers by reference, and carries along."""

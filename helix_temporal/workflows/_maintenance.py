@@ -60,7 +60,7 @@ class SweepWorkflow:
         try:
             result = await workflow.execute_activity_method(
                 MaintenanceActivities.sweep_thread,
-                SweepThreadInput(thread_id=thread_id),
+                SweepThreadInput(thread_id=thread_id, evict=input.evict),
                 start_to_close_timeout=timedelta(minutes=2),
                 heartbeat_timeout=timedelta(seconds=30),
                 retry_policy=retry,

@@ -22,13 +22,12 @@ from helix_temporal.models.sessions import (
     AskStatus,
     Carried,
     ExitReason,
-    OpenSessionInput,
-    ReopenHeads,
     RewindResult,
     SessionInput,
     SessionResult,
     Status,
 )
+from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
 from helix_temporal.workflows._calls import OPEN_POLICY, TemporalCalls
 from helix_temporal.workflows._finalise import Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks

@@ -8,7 +8,7 @@ from temporalio import workflow
 from helix_temporal.activities.sessions import SessionActivities
 from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.models._base import Model
-from helix_temporal.models.sessions import PutTextInput, PutTextResult
+from helix_temporal.models.steps import PutTextInput, PutTextResult
 from helix_temporal.models.threads import (
     DeleteThreadInput,
     DescribeThreadResult,

@@ -9,11 +9,9 @@ from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import (
-    AnswerRef,
+from helix_temporal.models.sessions import AnswerRef, ExitReason, OpenHandle, UserMessage
+from helix_temporal.models.steps import (
     EndTurnInput,
-    ExitReason,
-    OpenHandle,
     OpenSessionInput,
     OpenSessionResult,
     ReopenHeads,
@@ -22,7 +20,6 @@ from helix_temporal.models.sessions import (
     StepInput,
     ToolInput,
     ToolResult,
-    UserMessage,
 )
 from helix_temporal.workflows._calls import Calls, ToolFailedError
 

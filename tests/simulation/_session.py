@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import (
+from helix_temporal.models.sessions import OpenHandle
+from helix_temporal.models.steps import (
     EndTurnInput,
-    OpenHandle,
     OpenSessionInput,
     OpenSessionResult,
     RunStepInput,
@@ -64,7 +64,9 @@ class SimCalls:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """One open activity: its epoch is when it was scheduled."""
         epoch = self._world.epoch()
-        self._world.say(f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} rewind {request.rewind_to}")
+        self._world.say(
+            f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} rewind {request.rewind_to}"
+        )
 
         async def work(worker: Worker) -> OpenSessionResult:
             return await worker.open(request)
@@ -94,7 +96,9 @@ class SimCalls:
     def _told(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> RunStepResult:
         if self.session is not None:
             self.session.learn(request, result)
-        self._world.say(f"step acknowledged {result.head} archived {result.archived} slice {result.slice_version}")
+        self._world.say(
+            f"step acknowledged {result.head} archived {result.archived} slice {result.slice_version}"
+        )
         return result
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:

@@ -11,7 +11,8 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Kind
-from helix_temporal.models.sessions import OpenSessionInput, SessionState, UserMessage
+from helix_temporal.models.sessions import SessionState, UserMessage
+from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation
 from tests.simulation._session import THREAD, Session, SimCalls, head_of, resumed
@@ -86,7 +87,9 @@ class Story:
         if luck < 0.34 and len(self._saved) > 1 and not self._fresh_from_reset:
             return await self._reset(session), 0
         if luck < 0.39 and self._older and not self._fresh_from_reset:
-            world.spawn(self._reset_of_an_older_execution(self._older[int(world.draw() * len(self._older))].saved()))
+            world.spawn(
+                self._reset_of_an_older_execution(self._older[int(world.draw() * len(self._older))].saved())
+            )
         elif luck < 0.44 and self._acked and not self._fresh_from_reset:
             return await self._rewound(session), 0
         elif luck < 0.6:
@@ -115,7 +118,9 @@ class Story:
     async def _begin(self) -> Session:
         """A new execution opens the thread."""
         self._execution += 1
-        request = OpenSessionInput(session_id=THREAD, thread_id=THREAD, agent="a", owner=f"exec{self._execution}")
+        request = OpenSessionInput(
+            session_id=THREAD, thread_id=THREAD, agent="a", owner=f"exec{self._execution}"
+        )
         calls = SimCalls(self._world, self._temporal)
         opened = await self._until_open(calls, request)
         head = opened.handle.head
@@ -147,7 +152,11 @@ class Story:
         more = ids[len(acked) :]
         if more:
             last = log.link(more[-1])
-            if more[: len(self._unanswered)] != self._unanswered or last is None or last.record.kind == Kind.CALLS:
+            if (
+                more[: len(self._unanswered)] != self._unanswered
+                or last is None
+                or last.record.kind == Kind.CALLS
+            ):
                 self._world.fail(f"{more} is no turn that was asked for; {self._unanswered} was")
             self._world.note("unanswered turn had been committed")
             self._acked, self._turns = ids, self._turns + 1
@@ -159,7 +168,9 @@ class Story:
         world = self._world
         count = 2 if world.chance(0.2) else 1
         return [
-            UserMessage(id=f"u{world.unique()}", text=world.random.randbytes(int(4 + 40 * world.draw())).hex())
+            UserMessage(
+                id=f"u{world.unique()}", text=world.random.randbytes(int(4 + 40 * world.draw())).hex()
+            )
             for _ in range(count)
         ]
 
@@ -171,7 +182,9 @@ class Story:
         """A turn to its end; its answer is given to the users."""
         messages = self._messages()
         if self._acked and self._world.chance(0.05):
-            messages = [UserMessage(id=next(each for each in self._acked[::-1] if each[0] == "u"), text="again")]
+            messages = [
+                UserMessage(id=next(each for each in self._acked[::-1] if each[0] == "u"), text="again")
+            ]
         turn = self._turn(session)
         if self._world.chance(0.05):
             turn.interrupted = True
@@ -342,7 +355,9 @@ class Story:
         if opened.handle.head != to:
             world.fail(f"rewound to {to}, opened at {opened.handle.head}")
         self._acked, self._turns = log.ids(to), turns
-        rewound = Session(Conversation(session.talk.request, opened.handle, opened.facts), list(self._acked), turns)
+        rewound = Session(
+            Conversation(session.talk.request, opened.handle, opened.facts), list(self._acked), turns
+        )
         self._session = rewound
         self._saved = [rewound.saved()]
         return rewound
@@ -405,7 +420,9 @@ class Story:
             self._forks[target] = self._shop.log.ids(facts.head)
             self._check_fork(target)
 
-        self._temporal.background("fork", work, refusals=(ConflictError, ThreadNotFoundError, InvalidRequestError))
+        self._temporal.background(
+            "fork", work, refusals=(ConflictError, ThreadNotFoundError, InvalidRequestError)
+        )
 
     def _check_fork(self, target: str) -> None:
         log, ids = self._shop.log, self._forks[target]
@@ -500,5 +517,3 @@ class Story:
         await asyncio.sleep(25.0)
         if not self._shop.log.manifest(THREAD).deleted:
             self._world.fail("the thread was deleted, and is there")
-
-

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from helix_temporal.activities import Payloads, SessionActivities, Stepper, StepLimits, ToolRunner
+from helix_temporal.activities import Payloads, SessionActivities, StepLimits, Stepper, ToolRunner
 from helix_temporal.agents import Agent, AgentRegistry, ContextPolicy, Tool, ToolContext, ToolOutcome
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
@@ -12,7 +12,8 @@ from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.sessions import CallPolicy, OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
+from helix_temporal.models.sessions import CallPolicy
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import no_progress
 from tests.simulation._blobs import SimBlobs
@@ -40,7 +41,9 @@ class Moody:
         steps = next((n for n, each in enumerate(reversed(request.messages)) if each.role == "user"), 0)
         if world.draw() < 0.35 and steps < 9:
             calls = tuple(
-                ToolCall(id=f"call{n}", name=world.random.choice(("look", "look", "look", "moody", "unknown")))
+                ToolCall(
+                    id=f"call{n}", name=world.random.choice(("look", "look", "look", "moody", "unknown"))
+                )
                 for n in range(1 + int(world.draw() * 2.5))
             )
             return ModelResponse(content=text[:20], tool_calls=calls)
@@ -60,7 +63,9 @@ class Shop:
     _workers: list["Worker"] = field(default_factory=list)
 
     @staticmethod
-    def build(world: World, *, flush_each_step: bool = True, strict: bool = True, conditional: bool = True) -> "Shop":
+    def build(
+        world: World, *, flush_each_step: bool = True, strict: bool = True, conditional: bool = True
+    ) -> "Shop":
         """Empty stores."""
         memory, blobs, layout = MemoryThreads(clock=world.loop.time), MemoryBlobs(), Layout("")
         log = Log(world, memory, blobs, layout, strict=strict)

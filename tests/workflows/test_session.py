@@ -15,7 +15,9 @@ class Echo:
         last = request.messages[-1]
         if last.role == "user" and last.text.startswith("add "):
             _, a, b = last.text.split()
-            return ModelResponse(tool_calls=(ToolCall(id="call_0", name="add", arguments={"a": int(a), "b": int(b)}),))
+            return ModelResponse(
+                tool_calls=(ToolCall(id="call_0", name="add", arguments={"a": int(a), "b": int(b)}),)
+            )
         return ModelResponse(content=f"{len(request.messages)}: {last.text}")
 
 
@@ -29,7 +31,9 @@ async def test_slice(settings: Settings) -> None:
     agent = Agent(name="echo", model=Echo(), tools=[add])
     client, plugin = await connect(settings, [agent])
     async with HelixWorker(client, plugin):
-        sessions = SessionClient(client, task_queue=settings.task_queue, options=SessionOptions(idle_timeout=60))
+        sessions = SessionClient(
+            client, task_queue=settings.task_queue, options=SessionOptions(idle_timeout=60)
+        )
         sid = f"s-{uuid.uuid4().hex[:6]}"
         r = await sessions.ask(sid, "hello", agent="echo")
         print(r)
@@ -43,10 +47,11 @@ async def test_slice(settings: Settings) -> None:
         assert await plugin.backends.hot.header(sid) is None
         r = await sessions.ask(sid, "again", agent="echo")
         print(r)
-        print([ (m.role, m.text) for m in await sessions.messages(sid)])
-        print(await sessions.fork(sid, sid+"-f"))
-        r = await sessions.ask(sid+"-f", "forked", agent="echo")
+        print([(m.role, m.text) for m in await sessions.messages(sid)])
+        print(await sessions.fork(sid, sid + "-f"))
+        r = await sessions.ask(sid + "-f", "forked", agent="echo")
         print(r)
-        await sessions.close(sid); await sessions.close(sid+"-f")
+        await sessions.close(sid)
+        await sessions.close(sid + "-f")
         await sessions.result(sid)
-        await sessions.result(sid+"-f")
+        await sessions.result(sid + "-f")

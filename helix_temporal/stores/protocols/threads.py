@@ -365,3 +365,23 @@ class ThreadStore(Protocol):
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """
         ...
+
+
+class ArchiveUpkeep(Protocol):
+    """Maintenance of one thread's archive; harmless beside a live session.
+
+    Raises (every method):
+        StoreUnavailableError: A store did not answer; repeat the call.
+    """
+
+    async def compact(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
+        """Merge small segments, and list the oldest ones apart."""
+        ...
+
+    async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
+        """Delete objects that no manifest names and none can come to name."""
+        ...
+
+    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
+        """Read and verify everything of one thread; changes nothing."""
+        ...

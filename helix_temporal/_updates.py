@@ -1,0 +1,259 @@
+"""Updates that always come to an end: repeated under one id until they have a final result."""
+
+import asyncio
+import random
+import time
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal import errors
+from helix_temporal.errors import HelixError, InvalidRequestError, SessionTerminatedError
+from helix_temporal.models.ids import encode_id, validate_id
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    RewindResult,
+    SendResult,
+    SessionInput,
+    SessionResult,
+    UserMessage,
+)
+from helix_temporal.workflows import SessionWorkflow
+
+MAX_IN_FLIGHT: Final = 8
+"""Asks held at once for one session: the server allows ten updates in flight a run."""
+_PASSING: Final = frozenset(
+    {
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,
+    }
+)
+_ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
+_CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+
+
+def workflow_id(session_id: str) -> str:
+    """The workflow id of a session: one live execution a session."""
+    return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
+
+
+class _Again(Exception):  # noqa: N818 (control flow, not an error)
+    """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
+
+    def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
+        super().__init__(why)
+        self.ended, self.gone = ended, gone
+
+
+class Updates:
+    """Sends updates to sessions, starting them where that is wanted.
+
+    Args:
+        task_queue: Where sessions that have to be started run.
+    """
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client, self._task_queue = client, task_queue
+        self._slots: dict[str, _Slots] = {}
+
+    def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
+        """The session's workflow."""
+        return self._client.get_workflow_handle(workflow_id(session_id), result_type=SessionResult)
+
+    async def until(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any],
+        start: SessionInput | None,
+        timeout: float,
+    ) -> Any:
+        """Repeat one update under the same id until it has a final result or time is up."""
+        deadline = time.monotonic() + timeout
+        began = time.time()
+        async with self._slots.setdefault(session_id, _Slots(self._slots, session_id)):
+            for attempt in range(1_000_000):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"session {session_id!r}: no result of {update!r} within {timeout} s")
+                try:
+                    result = await self._once(session_id, update, argument, result_type, start, left)
+                except _Again as again:
+                    if again.ended:
+                        await self._check_alive(session_id, began)
+                    if again.gone and start is None:
+                        raise errors.SessionNotFoundError(
+                            f"session {session_id!r} is not running; name the agent to start it with"
+                        ) from again
+                else:
+                    if not _moved(result):
+                        return result
+                await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _once(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any],
+        start: SessionInput | None,
+        left: float,
+    ) -> Any:
+        """A plain update first: it costs less, and a run is there more often than not."""
+        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": timedelta(seconds=left)}
+        if isinstance(argument, UserMessage):
+            options["id"] = f"{update}/{argument.id}"
+        try:
+            async with asyncio.timeout(left):
+                try:
+                    return await self.handle(session_id).execute_update(update, argument, **options)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND or start is None:
+                        raise
+                return await self._with_start(session_id, update, argument, start, options)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise _Again("no answer in time") from error
+        except WorkflowUpdateFailedError as error:
+            raise _failed(error) from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise _Again("not running", ended=True, gone=True) from error
+            if error.status in _PASSING:
+                raise _Again(error.status.name) from error
+            raise
+
+    async def _with_start(
+        self, session_id: str, update: str, argument: Any, start: SessionInput, options: dict[str, Any]
+    ) -> Any:
+        operation = WithStartWorkflowOperation(
+            SessionWorkflow.run,
+            start,
+            id=workflow_id(session_id),
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+        try:
+            return await self._client.execute_update_with_start_workflow(
+                update, argument, start_workflow_operation=operation, **options
+            )
+        finally:
+            # Its future holds the start's outcome; unread, it is reported as never retrieved.
+            await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
+
+    async def _check_alive(self, session_id: str, since: float) -> None:
+        """A run that ended under us may be followed by another; one that was terminated is not.
+
+        Raises:
+            SessionTerminatedError: It was terminated, or timed out, after we began to wait.
+        """
+        try:
+            described = await self.handle(session_id).describe()
+        except RPCError as error:
+            if error.status in {RPCStatusCode.NOT_FOUND, *_PASSING}:
+                return
+            raise
+        closed = described.close_time.timestamp() if described.close_time else 0.0
+        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
+            raise SessionTerminatedError(
+                f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
+                "ask again with the same message id"
+            )
+
+    async def if_running(
+        self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
+    ) -> Any:
+        options: dict[str, Any] = {"result_type": result_type} if result_type else {}
+        try:
+            if argument is None:
+                return await self.handle(session_id).execute_update(update, **options)
+            return await self.handle(session_id).execute_update(update, argument, **options)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        except WorkflowUpdateFailedError as error:
+            if _type_of(error) == _ENDED_UNDER_US:
+                return None
+            raise
+
+
+class _Slots:
+    """At most so many asks of this client for one session; forgets itself when nobody asks."""
+
+    def __init__(self, every: "dict[str, _Slots]", session_id: str) -> None:
+        self._every, self._session_id, self._users = every, session_id, 0
+        self._semaphore = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+    async def __aenter__(self) -> None:
+        self._users += 1
+        try:
+            await self._semaphore.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._semaphore.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            self._every.pop(self._session_id, None)
+
+
+def _moved(result: object) -> bool:
+    if isinstance(result, AskResult):
+        return result.status is AskStatus.MOVED
+    if isinstance(result, SendResult):
+        return not result.accepted
+    return isinstance(result, RewindResult) and not result.done and result.error is None
+
+
+def _type_of(error: WorkflowUpdateFailedError) -> str | None:
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+
+
+def _failed(error: WorkflowUpdateFailedError) -> Exception:
+    if _type_of(error) == _ENDED_UNDER_US:
+        return _Again("its run ended", ended=True)
+    if isinstance(error.cause, ApplicationError) and error.cause.type:
+        return typed(error.cause.type, error.cause.message)
+    return error
+
+
+def typed(kind: str, message: str) -> Exception:
+    """The error of that name, as another process raised it."""
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, HelixError):
+        return found(message)
+    return InvalidRequestError(message)
+
+
+def root_error(error: BaseException) -> BaseException:
+    """The typed error at the bottom of what Temporal wrapped, or the error itself."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ApplicationError) and cause.type and hasattr(errors, cause.type):
+            return typed(cause.type, cause.message)
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    return error

@@ -1,0 +1,200 @@
+"""Inputs and results of the activities ``helix.sessions.*`` and of tools.
+
+These models are in workflow histories: fields are added with defaults, never renamed or removed.
+"""
+
+from pydantic import Field, JsonValue
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.records import Epoch, Head, Position
+from helix_temporal.models.sessions import AnswerRef, CallPolicy, ForkFrom, Mode, OpenHandle
+
+
+class ReopenHeads(Model):
+    """What a workflow knows when it opens again.
+
+    Attributes:
+        inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
+    """
+
+    known: Head
+    turn_start: Head
+    inputs: tuple[str, ...] = ()
+    answered: bool = True
+
+
+class OpenSessionInput(Model):
+    """Open a session's thread: create, continue, fork, rewind or re-open it."""
+
+    session_id: Id
+    thread_id: Id
+    agent: str
+    owner: str
+    mode: Mode = "auto"
+    fork_from: ForkFrom | None = None
+    reopen: ReopenHeads | None = None
+    rewind_to: Head | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class OpenSessionResult(Model):
+    """An open session.
+
+    Attributes:
+        created: The thread is new.
+        cut: Messages of an unfinished turn that were cut.
+        turns, usage, values: From the slice.
+    """
+
+    handle: OpenHandle
+    facts: AgentFacts
+    policy: CallPolicy
+    created: bool = False
+    cut: int = 0
+    turns: int = 0
+    usage: Usage = Usage()
+    values: CheckedObject | None = None
+
+
+class StepInput(Model):
+    """One input of a step: a user's message, or a tool's result in call order."""
+
+    id: Id
+    text: str = ""
+    ref: str | None = None
+    call: str | None = None
+    name: str | None = None
+    is_error: bool = False
+    parts: list[dict[str, JsonValue]] | None = None
+    usage: Usage | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class RunStepInput(Model):
+    """One model call and everything around it.
+
+    Attributes:
+        turn: Number of the turn in the session, from 1.
+        values: The application's state if it changed since the last step.
+    """
+
+    session_id: Id
+    thread_id: Id | None = None
+    agent: str
+    epoch: Epoch
+    head: Head
+    inputs: tuple[StepInput, ...]
+    turn: int = 1
+    values: CheckedObject | None = None
+
+
+class RunStepResult(Model):
+    """A step by reference: what the workflow must know, nothing that grows with the thread.
+
+    Attributes:
+        head: Where the thread stands after the step.
+        text: The answer's text, if the turn ends here and it is short enough.
+        calls: Tools to run, in order; their arguments are in the thread when they are large.
+        usage: Of this step's model call.
+        archived: The step is in the archive (or there is none).
+        backlog: Packed bytes that are not.
+        answer: When every input had been answered before: where. The head is unchanged then.
+        dropped: Ids of inputs that were in the thread already.
+    """
+
+    head: Head
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    archived: bool = True
+    backlog: int = 0
+    slice_version: int = 0
+    answer: AnswerRef | None = None
+    dropped: tuple[str, ...] = ()
+
+
+class EndTurnInput(Model):
+    """Commit tool results without a further model call: the turn ends here."""
+
+    session_id: Id
+    thread_id: Id | None = None
+    epoch: Epoch
+    head: Head
+    inputs: tuple[StepInput, ...]
+
+
+class SaveValuesInput(Model):
+    """Save the application's values in the slice; the rest of it stays."""
+
+    thread_id: Id
+    epoch: Epoch
+    values: CheckedObject
+
+
+class SaveValuesResult(Model):
+    """The slice's new version."""
+
+    version: int
+
+
+class ToolInput(Model):
+    """One tool call.
+
+    Attributes:
+        key: The same for every attempt of this call, different for any other.
+        position: Of the step that will take the result: names its payload.
+    """
+
+    session_id: Id
+    thread_id: Id
+    agent: str
+    tool: str
+    call: ToolCall
+    key: str
+    turn: int
+    position: Position
+    large: bool = False
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class ToolResult(Model):
+    """A tool's result: short ones as they are, long ones by reference."""
+
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
+    ref: str | None = None
+    is_error: bool = False
+    rewind: bool = False
+    wait: bool = False
+    usage: Usage | None = None
+
+
+class PutTextInput(Model):
+    """Put a long text aside, for a message that will name it."""
+
+    thread_id: Id
+    message_id: Id
+    text: str
+
+
+class PutTextResult(Model):
+    """The reference for `UserMessage.ref`."""
+
+    ref: str
+
+
+class LoadAnswerInput(Model):
+    """Read one answer that is in the thread."""
+
+    thread_id: Id
+    answer: AnswerRef
+
+
+class LoadAnswerResult(Model):
+    """Its text; None when it is too long to travel."""
+
+    text: str | None = None
