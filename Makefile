@@ -18,6 +18,7 @@ KILLS  ?= 150
 TESTS  ?= tests
 JOBS   ?= 2
 ARGS   ?=
+CONVERSATION ?=
 
 .PHONY: help
 help: ## Print this help
@@ -32,8 +33,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@bash .ci/setup $(VENV)
 
 .PHONY: demo
-demo: setup ## The main job on real servers, start to end (under a minute after set-up)
-	$(PY) examples/quickstart/demo.py $(ARGS)
+demo: setup ## The main job on real servers, start to end.  CONVERSATION=path plays another one
+	$(PY) examples/quickstart/demo.py $(CONVERSATION) $(ARGS)
 
 .PHONY: dev
 dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C

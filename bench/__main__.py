@@ -1,0 +1,84 @@
+"""``python -m bench``: start servers, run the benchmarks, print the table, write the figures."""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from bench import append, cold, sessions, start, turns
+from bench._lab import FULL, QUICK, Lab
+from bench._report import Row, table, write
+from helix_temporal.devstack import Stack, start_stack
+from helix_temporal.settings import Settings
+
+BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
+    "append": append.append,
+    "memory": append.memory,
+    "hydrate": cold.hydrate,
+    "flush": cold.flush,
+    "tail": cold.tail,
+    "history": sessions.history,
+    "turns": turns.turns,
+    "start": start.start,
+    "long": sessions.long,
+}
+SERVERS: Final = {"temporal": "temporal", "redis": "valkey", "s3": "weed"}
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", default="", help=f"some of {','.join(BENCHMARKS)}, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
+    given = parser.parse_args()
+    names = [name for name in given.only.split(",") if name] or list(BENCHMARKS)
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:6.0f} s[/dim]  {what}")
+
+    programs = {
+        name: value for name, value in os.environ.items() if name.endswith("_BINARY") or name == "PATH"
+    }
+    with start_stack(SERVERS, environment=programs) as stack:
+        lab = Lab(_settings(stack), _processes(stack), QUICK if given.quick else FULL, say)
+        rows = asyncio.run(_run(lab, names))
+    facts: dict[str, Any] = {"quick": given.quick, "seconds": round(time.monotonic() - began)}
+    write(given.out, rows, facts)
+    table(rows, console)
+    missed = [row.name for row in rows if row.met is False]
+    judged = sum(row.met is not None for row in rows)
+    console.print(f"{judged - len(missed)} of {judged} targets met; figures in {given.out}")
+    return 0
+
+
+async def _run(lab: Lab, names: Sequence[str]) -> list[Row]:
+    rows: list[Row] = []
+    for name in names:
+        lab.say(f"{name} …")
+        rows += await BENCHMARKS[name](lab)
+    return rows
+
+
+def _settings(stack: Stack) -> Settings:
+    return Settings.from_env(stack.env(*SERVERS))
+
+
+def _processes(stack: Stack) -> dict[str, int]:
+    pids = {short: stack.servers[name].pid for name, short in SERVERS.items() if name in stack.servers}
+    return {name: pid for name, pid in pids.items() if pid is not None}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""A blob store that counts."""
+
+from collections.abc import AsyncIterator
+
+from helix_temporal.blobs import Blob, BlobInfo, BlobStore
+
+
+class CountingBlobs:
+    """Passes everything on; counts what is written and read."""
+
+    def __init__(self, inner: BlobStore) -> None:
+        self._inner = inner
+        self.puts = self.gets = self.uploaded = 0
+
+    def reset(self) -> None:
+        """Count from zero."""
+        self.puts = self.gets = self.uploaded = 0
+
+    async def get(self, key: str) -> Blob | None:
+        """As `BlobStore.get`."""
+        self.gets += 1
+        return await self._inner.get(key)
+
+    async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
+        """As `BlobStore.put`."""
+        self.puts += 1
+        self.uploaded += len(data)
+        return await self._inner.put(key, data, create=create, if_match=if_match)
+
+    async def copy(self, source: str, target: str) -> None:
+        """As `BlobStore.copy`."""
+        await self._inner.copy(source, target)
+
+    def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
+        """As `BlobStore.list`."""
+        return self._inner.list(prefix)
+
+    async def delete(self, key: str) -> None:
+        """As `BlobStore.delete`."""
+        await self._inner.delete(key)
+
+    async def probe(self) -> None:
+        """As `BlobStore.probe`."""
+        await self._inner.probe()
+
+    async def close(self) -> None:
+        """As `BlobStore.close`."""
+        await self._inner.close()

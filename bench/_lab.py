@@ -1,0 +1,166 @@
+"""What every benchmark gets: servers, sizes, text, and a way to say how far it is."""
+
+import gc
+import os
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.records import Record
+from helix_temporal.settings import Settings
+
+SEED: Final = 20_260_401
+_LETTERS: Final = "etaoinshrdlucmfwypvbgkjqxz"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done; the smaller ones show that it works, and about how fast."""
+
+    rounds: int = 5
+    appends: int = 2_000
+    hydrated: int = 10_000
+    hydrates: int = 3
+    flushed: tuple[int, ...] = (100, 10_000, 100_000)
+    flushes: int = 40
+    long_run: int = 1_000
+    tails: tuple[int, int] = (200, 100_000)
+    tail_hydrates: int = 15
+    stored: int = 10_000
+    history_turns: tuple[int, int] = (10, 1_000)
+    sessions: tuple[int, ...] = (1, 32)
+    turns: tuple[int, ...] = (80, 16)
+    long_turns: int = 3_000
+    tool_bytes: int = 1_000_000
+    starts: int = 5
+
+
+FULL: Final = Sizes()
+QUICK: Final = Sizes(
+    rounds=3,
+    appends=500,
+    hydrates=1,
+    flushes=10,
+    long_run=300,
+    tail_hydrates=5,
+    stored=2_000,
+    history_turns=(10, 100),
+    turns=(40, 8),
+    long_turns=100,
+    starts=3,
+)
+TINY: Final = Sizes(
+    rounds=2,
+    appends=20,
+    hydrated=300,
+    hydrates=1,
+    flushed=(20, 200, 1_000),
+    flushes=2,
+    long_run=20,
+    tails=(20, 900),
+    tail_hydrates=2,
+    stored=100,
+    history_turns=(3, 5),
+    sessions=(1, 2),
+    turns=(3, 2),
+    long_turns=3,
+    tool_bytes=20_000,
+    starts=1,
+)
+
+
+class Words:
+    """Random words from a fixed seed: text that compresses as text does, not as a repeated line."""
+
+    def __init__(self, seed: int = SEED) -> None:
+        self._random = random.Random(seed)  # noqa: S311 — text, not secrets
+        self._vocabulary = [
+            "".join(self._random.choices(_LETTERS, k=self._random.randint(2, 10))) for _ in range(8192)
+        ]
+        self._thread: list[Record] = []
+
+    def text(self, size: int) -> str:
+        """Text of exactly ``size`` characters, all of them ASCII."""
+        words = self._random.choices(self._vocabulary, k=size // 4 + 1)
+        return " ".join(words)[:size]
+
+    def record(self, role: str = "user", size: int = 1024) -> Record:
+        """A message of so much text, as the stores keep it."""
+        return to_record(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))  # type: ignore[arg-type]
+
+    def steps(self, count: int, size: int = 1024) -> list[tuple[Record, Record]]:
+        """Steps of two messages."""
+        return [(self.record("user", size), self.record("assistant", size)) for _ in range(count)]
+
+    def thread(self, count: int) -> tuple[Record, ...]:
+        """So many messages of 1 KB, users' and answers in turn; a longer thread begins as a shorter one."""
+        for at in range(len(self._thread), count):
+            self._thread.append(self.record("assistant" if at % 2 else "user"))
+        return tuple(self._thread[:count])
+
+
+@dataclass(slots=True)
+class Lab:
+    """Where benchmarks run.
+
+    Attributes:
+        settings: Addresses of the servers; take `own` for names of one's own on them.
+        processes: Process ids of those servers that are ours, for their processor time.
+        say: Told how far it is.
+    """
+
+    settings: Settings
+    processes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Sizes = FULL
+    say: Callable[[str], None] = lambda _: None
+    words: Words = field(default_factory=Words)
+
+    def own(self, **changes: Any) -> Settings:
+        """Settings with prefixes and a task queue that nobody else has."""
+        name = f"bench-{uuid.uuid4().hex[:8]}"
+        names = {"redis_prefix": f"{name}:", "s3_prefix": name, "task_queue": name}
+        return self.settings.model_copy(update={**names, **changes})
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    """Seconds that it takes."""
+    started = time.perf_counter()
+    await work()
+    return time.perf_counter() - started
+
+
+async def in_turns(
+    lab: Lab, what: str, contestants: Mapping[str, Callable[[], Awaitable[float]]]
+) -> dict[str, list[float]]:
+    """One warm-up of each, then rounds in which each has its turn, A/B/A/B."""
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(lab.sizes.rounds + 1):
+        lab.say(f"{what}: {'warm-up' if number == 0 else f'round {number} of {lab.sizes.rounds}'}")
+        for name, contestant in contestants.items():
+            gc.collect()
+            value = await contestant()
+            if number:
+                found[name].append(value)
+    return found
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The variables that tell another process of these settings."""
+    secrets = {"s3_access_key": settings.s3_access_key, "s3_secret_key": settings.s3_secret_key}
+    plain = (
+        *("temporal_address", "temporal_namespace", "task_queue", "redis_url", "redis_prefix"),
+        *("s3_endpoint", "s3_bucket", "s3_prefix", "s3_region", "flush"),
+    )
+    found = {f"HELIX_{name.upper()}": str(getattr(settings, name) or "") for name in plain}
+    found |= {f"HELIX_{name.upper()}": key.get_secret_value() for name, key in secrets.items() if key}
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    return {**usual, **found, "HELIX_ALLOW_PLAINTEXT": "true"}
+
+
+def per(seconds: Sequence[float], scale: float) -> list[float]:
+    """In another unit."""
+    return [each * scale for each in seconds]

@@ -1,0 +1,41 @@
+"""How soon the whole stack is there."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench._lab import Lab
+from bench._report import Row, told
+
+
+async def start(lab: Lab) -> list[Row]:
+    """From the command ``helix-temporal dev`` to the line that says it is ready; new processes each time."""
+    found = []
+    for number in range(lab.sizes.starts):
+        lab.say(f"start: {number + 1} of {lab.sizes.starts}")
+        found.append(_one())
+    return [
+        told("helix-temporal dev: ready", "s", found, at_most=3.0, note="Temporal, PostgreSQL, Valkey, S3")
+    ]
+
+
+def _one() -> float:
+    command = [str(Path(sys.executable).with_name("helix-temporal")), "dev"]
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    started = time.perf_counter()
+    with subprocess.Popen(  # noqa: S603 — our own command
+        command, stdout=subprocess.PIPE, text=True, env=usual
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("Ready in"):
+                    return time.perf_counter() - started
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            process.wait(timeout=30)
+    raise RuntimeError("helix-temporal dev ended before it was ready")
