@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 .PHONY: demo
 demo: setup ## The main job on real servers, start to end.  CONVERSATION=path plays another one
-	$(PY) examples/quickstart/demo.py $(CONVERSATION) $(ARGS)
+	$(PY) examples/quickstart/demo.py $(if $(CONVERSATION),"$(CONVERSATION)") $(ARGS)
 
 .PHONY: dev
 dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C

@@ -1,0 +1,22 @@
+"""Ask the support agent: ``python examples/quickstart/client.py [SESSION] [TEXT …]``."""
+
+import asyncio
+import os
+import sys
+
+from helix_temporal.client import SessionClient
+from helix_temporal.settings import Settings
+from helix_temporal.worker import connect
+
+
+async def main(session_id: str = "customer-42", *words: str) -> None:
+    """Three lines: connect, ask, print."""
+    client, _ = await connect(Settings.from_env(os.environ))
+    answer = await SessionClient(client).ask(
+        session_id, " ".join(words) or "Where is NL-20417?", agent="support"
+    )
+    print(answer.text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
