@@ -21,6 +21,9 @@ from helix_temporal.stores.redis._scripts import Script
 Value = str | bytes | int
 """What can be sent as an argument."""
 
+Answer = bytes | list[bytes] | None
+"""What a script answers."""
+
 Server = Redis | ClusterNode
 """One server that holds keys."""
 
@@ -74,10 +77,10 @@ class Connection:
         """The key of a thread's record; its braces are the cluster's hash tag."""
         return f"{self.prefix}{{{_encoded(thread_id)}}}"
 
-    async def run(self, script: Script, keys: Sequence[str], *args: Value) -> bytes | None:
+    async def run(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
         """Run a script by its hash, or by its text where the server does not know it yet."""
 
-        async def call(client: Redis | RedisCluster) -> bytes | None:
+        async def call(client: Redis | RedisCluster) -> Answer:
             try:
                 return await _ask(client, "EVALSHA", script.sha, len(keys), *keys, *args)
             except driver.NoScriptError:
@@ -170,7 +173,7 @@ class Connection:
 _encoded = lru_cache(4096)(encode_id)
 
 
-async def _ask(client: Redis | RedisCluster, *args: Value) -> bytes | None:
+async def _ask(client: Redis | RedisCluster, *args: Value) -> Answer:
     """Send one script.  Straight through a connection: the client's own way costs a sixth of an append."""
     if isinstance(client, RedisCluster):
         reply = await client.execute_command(*args)
@@ -182,5 +185,5 @@ async def _ask(client: Redis | RedisCluster, *args: Value) -> bytes | None:
             reply = await connection.read_response()
         finally:
             await pool.release(connection)
-    assert reply is None or isinstance(reply, bytes)
+    assert reply is None or isinstance(reply, bytes | list)
     return reply

@@ -20,7 +20,7 @@ from helix_temporal.stores.protocols.hot import (
 )
 from helix_temporal.stores.redis import _replies, _scripts
 from helix_temporal.stores.redis._check import check_server
-from helix_temporal.stores.redis._connection import Connection, Value
+from helix_temporal.stores.redis._connection import Answer, Connection, Value
 from helix_temporal.stores.redis._replies import Reply
 from helix_temporal.stores.redis._scripts import Script
 
@@ -173,7 +173,7 @@ class RedisThreads:
         )
         if answer == b"I":
             raise _decide.other_id(thread_id)
-        assert answer is not None
+        assert isinstance(answer, bytes)
         return Eviction(answer.decode())
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
@@ -222,7 +222,13 @@ class RedisThreads:
     async def _stage(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
         for batch in _batches(made):
-            await self._connection.pipeline([("EVAL", _scripts.STAGE, 1, staging, _STAGED_MS, *batch)])
+            await self._connection.pipeline(
+                [
+                    ("EVAL", _scripts.STAGE, 1, staging, _STAGED_MS),
+                    ("HSET", staging, *batch),
+                    ("PEXPIRE", staging, _STAGED_MS),
+                ]
+            )
         return staging
 
     @staticmethod
@@ -232,7 +238,7 @@ class RedisThreads:
         return _decide.behind(reply.header, epoch) if reply.status == "B" else None
 
 
-def _reply(answer: bytes | None, thread_id: str) -> Reply | None:
+def _reply(answer: Answer, thread_id: str) -> Reply | None:
     if answer is None:
         return None
     if answer == b"I":
@@ -243,8 +249,8 @@ def _reply(answer: bytes | None, thread_id: str) -> Reply | None:
 def _snapshot(reply: Reply | None) -> HotSnapshot | None:
     if reply is None:
         return None
-    (first,), data = _replies.numbered(reply.rest)
-    return HotSnapshot(reply.header, first, tuple(unpack(data)))
+    records = tuple(record for data in reply.packed for record in unpack(data))
+    return HotSnapshot(reply.header, int(reply.rest), records)
 
 
 def _batches(made: list[str | bytes]) -> list[list[str | bytes]]:

@@ -30,7 +30,7 @@ if before == from then
 else
   local m, count = messages(key, h), tonumber(inputs_size)
   if m.id_before(tonumber(from)) ~= ARGV[3] then return reply('M', h) end
-  stored = m.forward(tonumber(from), math.min(tonumber(to), tonumber(before)))
+  stored = table.concat(m.forward(tonumber(from), math.min(tonumber(to), tonumber(before)), {}))
   local given = {}
   for i = 7, #ARGV, 2 do given[#given + 1] = ARGV[i] end
   local answer = stored:sub(count + 5, count + 5)

@@ -17,7 +17,7 @@ if h then
     if h[CLOSED] ~= '0' then new[CLOSED] = h[CLOSED] end
   end
 end
-if staging and redis.call('HLEN', staging) ~= tonumber(ARGV[21]) then return 'S' end
+if staging and redis.call('HLEN', staging) ~= ARGV[21] + 1 then return 'S' end
 
 write_header(staging or key, new)
 if staging then

@@ -6,10 +6,7 @@ local base, head = tonumber(h[BASE]), tonumber(h[HEAD])
 local start = math.min(math.max(tonumber(ARGV[2]), base), head)
 local stop = math.max(math.min(tonumber(ARGV[3]), head), start)
 local m, limit, max_bytes = messages(key, h), tonumber(ARGV[4]), tonumber(ARGV[5])
-local first, data = start, nil
-if ARGV[6] == '1' then
-  first, data = m.backward(start, stop, limit, max_bytes)
-else
-  data = m.forward(start, stop, limit, max_bytes)
-end
-return reply('P', h, text(first) .. '\n' .. data)
+if ARGV[6] == '0' then return m.forward(start, stop, {reply('P', h, text(start))}, limit, max_bytes) end
+local first, parts = m.backward(start, stop, limit, max_bytes)
+table.insert(parts, 1, reply('P', h, text(first)))
+return parts

@@ -5,4 +5,4 @@ if h[ID] ~= ARGV[1] then return 'I' end
 local since, head = tonumber(ARGV[2]), tonumber(h[HEAD])
 if since == -1 then since = tonumber(h[ARCHIVED]) - 1 end
 local first = math.min(math.max(since, tonumber(h[BASE])), head)
-return reply('S', h, text(first) .. '\n' .. messages(key, h).forward(first, head))
+return messages(key, h).forward(first, head, {reply('S', h, text(first))})

@@ -1,4 +1,5 @@
--- Puts messages of a large install aside; what is never used expires.  ARGV: 1 milliseconds, 2… field, messages
-redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+-- Begins to put aside the messages of a large install: the key expires by itself from the start.
+-- ARGV: 1 milliseconds
+redis.call('HSETNX', KEYS[1], 'i', '')
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1

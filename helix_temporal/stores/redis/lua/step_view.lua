@@ -6,8 +6,10 @@ if h[ID] ~= ARGV[1] then return 'I' end
 local m, base, head, wanted = messages(key, h), tonumber(h[BASE]), tonumber(h[HEAD]), tonumber(ARGV[2])
 local at = math.min(math.max(wanted, base), head)
 
-local after = at == wanted and m.forward(at, math.min(at + tonumber(ARGV[3]), head)) or ''
-local first, before = m.backward(base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
+local after = ''
+if at == wanted then after = table.concat(m.forward(at, math.min(at + tonumber(ARGV[3]), head), {})) end
+local first, window = m.backward(base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
+local before = table.concat(window)
 local more = math.max(tonumber(ARGV[6]) - (at - first), 0)
 local ids = m.ids(math.max(base, first - more), first)
 local last = m.id_before(wanted)
