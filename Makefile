@@ -66,9 +66,9 @@ arch: setup ## Import contracts and the other architecture tests
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest tests/architecture $(ARGS)
 
 .PHONY: bench
-bench: setup ## Benchmarks against their floors; writes build/bench.json
+bench: setup ## Benchmarks against their floors.  ONLY=append,hydrate QUICK=1; writes build/bench.json
 	@mkdir -p build
-	$(PY) -m bench $(ARGS)
+	$(PY) -m bench $(if $(ONLY),--only=$(ONLY)) $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000; writes build/simulate.json

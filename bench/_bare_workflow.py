@@ -33,11 +33,11 @@ class BareWorkflow:
     """Waits for asks until it is closed."""
 
     @workflow.init
-    def __init__(self, input: BareInput) -> None:
-        self._input, self._turns, self._closed = input, 0, False
+    def __init__(self, start: BareInput) -> None:
+        self._start, self._turns, self._closed = start, 0, False
 
     @workflow.run
-    async def run(self, input: BareInput) -> int:
+    async def run(self, _: BareInput) -> int:
         """Serve asks; gives how many there were."""
         await workflow.wait_condition(lambda: self._closed and workflow.all_handlers_finished())
         return self._turns
@@ -46,9 +46,9 @@ class BareWorkflow:
     async def ask(self, said: Said) -> Said:
         """One turn."""
         self._turns += 1
-        turn = Turn(session_id=self._input.session_id, number=self._turns, said=said)
+        turn = Turn(session_id=self._start.session_id, number=self._turns, said=said)
         answer: Said = await workflow.execute_activity(
-            self._input.activity, turn, result_type=Said, start_to_close_timeout=timedelta(seconds=60)
+            self._start.activity, turn, result_type=Said, start_to_close_timeout=timedelta(seconds=60)
         )
         return answer
 

@@ -77,7 +77,7 @@ class Words:
     """Random words from a fixed seed: text that compresses as text does, not as a repeated line."""
 
     def __init__(self, seed: int = SEED) -> None:
-        self._random = random.Random(seed)  # noqa: S311 — text, not secrets
+        self._random = random.Random(seed)
         self._vocabulary = [
             "".join(self._random.choices(_LETTERS, k=self._random.randint(2, 10))) for _ in range(8192)
         ]
@@ -90,7 +90,7 @@ class Words:
 
     def record(self, role: str = "user", size: int = 1024) -> Record:
         """A message of so much text, as the stores keep it."""
-        return to_record(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))  # type: ignore[arg-type]
+        return to_record(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))
 
     def steps(self, count: int, size: int = 1024) -> list[tuple[Record, Record]]:
         """Steps of two messages."""

@@ -82,7 +82,7 @@ async def memory(lab: Lab) -> list[Row]:
         lab.say(f"memory: {count:,} messages of 1 KB")
         await open_thread(backends.hot, "memory")
         await append_all(backends.hot, "memory", steps)
-        used: Any = await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0)
+        used: Any = await client.memory_usage(key, samples=0)
         await client.delete(key)
     finally:
         await asyncio.gather(backends.close(), client.aclose())

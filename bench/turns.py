@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from temporalio.client import Client
@@ -156,10 +157,7 @@ async def turns(lab: Lab) -> list[Row]:
 
 
 async def _rows(lab: Lab, field: Field, sessions: int, count: int) -> list[Row]:
-    runs = {
-        name: lambda name=name: field.run(name, sessions, count)  # type: ignore[misc]
-        for name in field.contestants
-    }
+    runs = {name: partial(field.run, name, sessions, count) for name in field.contestants}
     found = await in_turns(lab, f"turns, {sessions} session(s)", runs)
     rows = []
     for ours, bare, least in _PAIRS:

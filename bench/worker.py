@@ -28,7 +28,7 @@ _TOOL_BYTES = int(os.environ.get("BENCH_TOOL_BYTES", "1000000"))
 class Plain:
     """A model that answers at once, always the same."""
 
-    async def generate(self, request: ModelRequest) -> ModelResponse:
+    async def generate(self, _: ModelRequest) -> ModelResponse:
         """See `helix_temporal.agents.Model`."""
         return ModelResponse(content=ANSWER)
 
@@ -47,7 +47,7 @@ class Fetching:
 def fetch() -> str:
     """Give a large text, another one each time."""
     corpus = _corpus()
-    start = random.randrange(len(corpus))  # noqa: S311
+    start = random.randrange(len(corpus))
     return (corpus[start:] + corpus)[:_TOOL_BYTES]
 
 
@@ -64,7 +64,7 @@ class BareActivities:
         self._redis, self._s3, self._settings = redis, s3, settings
         self._read = self._push = ""
         self._etags: dict[str, str] = {}
-        self._noise = random.Random(SEED).randbytes(INLINE_BYTES + 2048)  # noqa: S311
+        self._noise = random.Random(SEED).randbytes(INLINE_BYTES + 2048)
 
     async def load(self) -> None:
         """Load the scripts."""
