@@ -55,6 +55,8 @@ def continues(hot: HotSnapshot | None, archive: Manifest) -> bool:
     end = archive.head.position
     if archive.is_absent:
         return hot.header.base.position == 0
+    if archive.closed and hot.header.epoch == archive.epoch and hot.header.head != archive.head:
+        return False  # what a late attempt added to a copy that did not know of the closing
     return hot.header.head.position >= end and hot_id_before(hot, end) == archive.head.last_id
 
 
@@ -84,6 +86,8 @@ def decide_flush(
         ThreadNotFoundError: There is neither a record nor an archive.
     """
     _check_archive_epoch(request, hot, archive)
+    if archive.closed and archive.epoch == request.epoch:
+        return FlushDecision(done=True)  # closing archived all there was
     closed = archive.closed or not request.closes
     if (
         archive_holds_mine

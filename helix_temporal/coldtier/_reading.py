@@ -1,11 +1,13 @@
 """Reads: pages from wherever the messages are, without making a thread hot."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, missing
 from helix_temporal.coldtier._decide import is_alive
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores._pages import Bounds, check_page, finish_page, trim
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
@@ -13,6 +15,21 @@ from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadFacts
 
 Run = tuple[int, tuple[Record, ...]]
 """Consecutive messages and the position of the first."""
+
+
+TRIES: Final = 20
+
+
+class _MovedError(Exception):
+    """The hot record is another one than when the page was begun: begin again."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """Where a page is read from; a hot record's archive is looked up only once it is needed."""
+
+    header: HotHeader | None
+    archive: Manifest | None = None
 
 
 class Reading:
@@ -47,46 +64,65 @@ class Reading:
         )  # fmt: skip
 
     async def read(self, request: ReadPage) -> Page:
-        """As `ThreadStore.read`."""
+        """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
         incomplete = ""
-        while True:
-            header = await self._hot.header(request.thread_id)
-            archive = Manifest(request.thread_id)
-            if header is None or header.deleted or request.start < header.base.position:
-                archive = (await self._archive.manifest(request.thread_id)).manifest
-            if not is_alive(header, archive):
-                header = None
+        for attempt in range(TRIES):
+            source = await self._source(request.thread_id, trusting=attempt == 0)
             try:
-                return await self._page(request, header, archive)
+                return await self._page(request, source)
+            except _MovedError:
+                continue
             except SegmentGoneError as gone:
-                if incomplete == archive.nonce:
+                nonce = source.archive.nonce if source.archive else ""
+                if incomplete == nonce:
                     raise missing(request.thread_id, gone) from gone
-                incomplete = archive.nonce
+                incomplete = nonce
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
 
-    async def _page(self, request: ReadPage, header: HotHeader | None, archive: Manifest) -> Page:
-        if header is None and archive.is_absent:
-            raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
+    async def _source(self, thread_id: str, *, trusting: bool) -> "_Source":
+        header = await self._hot.header(thread_id)
+        if trusting and header is not None and not header.deleted:
+            return _Source(header)
+        archive = (await self._archive.manifest(thread_id)).manifest
+        if header is not None and is_alive(header, archive):
+            return _Source(header, archive)
+        if archive.is_absent:
+            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+        return _Source(None, archive)
+
+    async def _page(self, request: ReadPage, source: "_Source") -> Page:
+        if source.header is not None and request.start < source.header.base.position:
+            await self._archived(request.thread_id, source)
+        header, archive = source.header, source.archive or Manifest(request.thread_id)
         head = header.head if header else archive.head
         committed = header.committed if header else archive.committed
         bounds = Bounds.of(request, head.position, committed)
 
         async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            return await self._fetch(request.thread_id, wanted, header, archive)
+            return await self._fetch(request.thread_id, wanted, source)
 
         return await finish_page(request, bounds, fetch, head, committed)
 
-    async def _fetch(
-        self, thread_id: str, wanted: PageRange, header: HotHeader | None, archive: Manifest
-    ) -> Run:
+    async def _archived(self, thread_id: str, source: "_Source") -> Manifest:
+        """The archive behind the hot record, if the record is still the thread."""
+        if source.archive is None:
+            source.archive = (await self._archive.manifest(thread_id)).manifest
+            if not is_alive(source.header, source.archive):
+                raise _MovedError
+        return source.archive
+
+    async def _fetch(self, thread_id: str, wanted: PageRange, source: "_Source") -> Run:
+        header = source.header
         if header is not None and wanted.start >= header.base.position:
-            return await self._hot_run(thread_id, wanted)
+            return await self._hot_run(header, wanted)
+        archive = await self._archived(thread_id, source)
         if header is None or wanted.stop <= header.base.position:
             return await self._cold_run(archive, wanted)
         older = PageRange(wanted.start, header.base.position, wanted.limit, wanted.max_bytes, wanted.backward)
         newer = PageRange(header.base.position, wanted.stop, wanted.limit, wanted.max_bytes, wanted.backward)
-        first = await (self._hot_run(thread_id, newer) if wanted.backward else self._cold_run(archive, older))
+        first = await (self._hot_run(header, newer) if wanted.backward else self._cold_run(archive, older))
         full = newer if wanted.backward else older
         if len(first[1]) < full.stop - full.start:
             return first
@@ -96,15 +132,19 @@ class Reading:
         if wanted.backward:
             rest = await self._cold_run(archive, PageRange(older.start, older.stop, *left, backward=True))
             return rest[0], (*rest[1], *first[1])
-        rest = await self._hot_run(thread_id, PageRange(newer.start, newer.stop, *left))
+        rest = await self._hot_run(header, PageRange(newer.start, newer.stop, *left))
         return first[0], (*first[1], *rest[1])
 
-    async def _hot_run(self, thread_id: str, wanted: PageRange) -> Run:
-        snapshot = await self._hot.page(thread_id, wanted)
-        if snapshot is None or (not wanted.backward and snapshot.header.base.position > wanted.start):
-            # Dropped while we read, and perhaps made hot again in part: all of it is archived now.
-            archive = (await self._archive.manifest(thread_id)).manifest
-            return await self._cold_run(archive, wanted)
+    async def _hot_run(self, header: HotHeader, wanted: PageRange) -> Run:
+        snapshot = await self._hot.page(header.thread_id, wanted)
+        if (
+            snapshot is None
+            or snapshot.header.epoch != header.epoch
+            or snapshot.header.base.position > wanted.start
+            or snapshot.header.head.position < wanted.stop
+        ):
+            # Dropped, opened (and perhaps cut), made hot again in part, or rolled back while we read.
+            raise _MovedError
         return snapshot.first, snapshot.records
 
     async def _cold_run(self, archive: Manifest, wanted: PageRange) -> Run:
