@@ -107,15 +107,14 @@ class Stepper:
         view = await self._threads.step_view(
             thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
-        records = view.after
-        if [record.id for record in records] == [each.id for each in request.inputs]:
+        step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
+        if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.
-            inputs = [from_record(record) for record in records]
+            appended = await self._append_again(step, view)
         else:
             inputs = await self._messages(thread_id, request.inputs)
-            records = tuple(to_record(each) for each in inputs)
-        step = StepAppend(thread_id, request.epoch, request.head, records, commits=True)
-        appended = await self._append(step, _state(view), request, inputs, view)
+            step = replace(step, inputs=tuple(to_record(each) for each in inputs))
+            appended = await self._append(step, _state(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         return RunStepResult(
@@ -151,7 +150,7 @@ class Stepper:
         step = StepAppend(
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
         )
-        appended = await self._threads.append(step)
+        appended = await self._append_again(step, seen.view)
         receipt = await self._archive(step, appended)
         return self._result(appended, from_record(answer), receipt, seen.dropped)
 
@@ -266,6 +265,18 @@ class Stepper:
         raise StaleStateError(
             f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
         )
+
+    async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
+        """Make sure of a step that was seen standing; should the record have lost it since, with its state."""
+        header = view.header
+        if header.slice_version > 0:
+            step = replace(step, slice=header.slice, slice_version=header.slice_version - 1)
+        try:
+            return await self._threads.append(step)
+        except StaleStateError as stale:
+            raise HeadMovedError(
+                f"thread {step.thread_id!r}: the step at {step.head.position} was seen and is gone; open it again"
+            ) from stale
 
     async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         if not self._flush_each_step:
