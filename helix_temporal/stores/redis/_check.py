@@ -3,7 +3,12 @@
 import re
 from typing import Any, Final
 
-from helix_temporal.errors import HelixError, UnsafeRedisPolicyError, UnsupportedServerError
+from helix_temporal.errors import (
+    HelixError,
+    InvalidConfigError,
+    UnsafeRedisPolicyError,
+    UnsupportedServerError,
+)
 from helix_temporal.stores.redis._connection import Connection, Server
 
 _OLDEST: Final = (6, 0)
@@ -23,6 +28,8 @@ async def check_server(connection: Connection) -> None:
         if not isinstance(info, dict):
             raise UnsupportedServerError(f"Redis at {connection.where}: INFO is not what it should be")
         _check_version(connection.where, info)
+        if info.get("cluster_enabled") and not connection.cluster:
+            raise InvalidConfigError(f"Redis at {connection.where} is a node of a cluster; set redis_cluster")
         policy = info.get("maxmemory_policy") or await _configured_policy(connection, server)
         refuse_unsafe_policy(connection.where, str(policy))
     await _check_scripts(connection)

@@ -50,6 +50,8 @@ def translate(error: Exception, where: str) -> HelixError:
         return InvalidConfigError(
             f"Redis at {where} holds something else under a key of ours; give each application its own prefix"
         )
+    if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
+        return InvalidConfigError(f"Redis at {where} is no cluster; unset redis_cluster")
     if not isinstance(error, driver.ResponseError | driver.DataError):
         return StoreUnavailableError(f"Redis at {where} did not answer ({name}); repeat the call later")
     if "TORN" in str(error):

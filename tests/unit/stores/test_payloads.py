@@ -1,0 +1,74 @@
+"""Payloads on their way, in memory and in Redis."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from helix_temporal.stores.memory import MemoryPayloads
+from helix_temporal.stores.protocols.hot import PayloadStore
+from helix_temporal.stores.redis import RedisBackend
+
+
+@pytest.fixture
+async def redis_backend(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix of a real server."""
+    backend = RedisBackend(redis_url, prefix=redis_prefix)
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def payloads(request: pytest.FixtureRequest, redis_backend: RedisBackend) -> PayloadStore:
+    """Both stores."""
+    return MemoryPayloads() if request.param == "memory" else redis_backend.payloads
+
+
+async def test_a_payload_comes_back_as_it_was(payloads: PayloadStore) -> None:
+    """Tool results may be any bytes."""
+    await payloads.put_payload("t", "k", bytes(range(256)), 60)
+    assert await payloads.get_payload("t", "k") == bytes(range(256))
+
+
+async def test_the_same_key_overwrites(payloads: PayloadStore) -> None:
+    """A tool's second attempt replaces what the first one left."""
+    await payloads.put_payload("t", "k", b"one", 60)
+    await payloads.put_payload("t", "k", b"", 60)
+    assert await payloads.get_payload("t", "k") == b""
+
+
+async def test_threads_and_keys_do_not_mix(payloads: PayloadStore) -> None:
+    """Separators inside ids separate nothing."""
+    await payloads.put_payload("a:payload:b", "c", b"one", 60)
+    await payloads.put_payload("a", "b:payload:c", b"two", 60)
+    await payloads.put_payload("a", "x" * 256, b"three", 60)
+    await payloads.put_payload("a", "x" * 255 + "y", b"four", 60)
+    assert await payloads.get_payload("a:payload:b", "c") == b"one"
+    assert await payloads.get_payload("a", "b:payload:c") == b"two"
+    assert await payloads.get_payload("a", "x" * 256) == b"three"
+    assert await payloads.get_payload("a", "b") is None
+
+
+async def test_a_deleted_payload_is_gone(payloads: PayloadStore) -> None:
+    """Deleting twice is deleting once."""
+    await payloads.put_payload("t", "k", b"x", 60)
+    await payloads.delete_payload("t", "k")
+    await payloads.delete_payload("t", "k")
+    assert await payloads.get_payload("t", "k") is None
+
+
+async def test_a_payload_in_memory_expires_by_the_clock() -> None:
+    """None once it is gone."""
+    now = [1_000.0]
+    payloads = MemoryPayloads(clock=lambda: now[0])
+    await payloads.put_payload("t", "k", b"x", 60)
+    now[0] += 60
+    assert await payloads.get_payload("t", "k") is None
+
+
+async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend) -> None:
+    """Nothing is left behind by a run that was terminated; and no thread is seen in it."""
+    await redis_backend.payloads.put_payload("t", "k", b"x", 60)
+    connection = redis_backend.threads._connection
+    left = await connection.command("PTTL", f"{connection.key('t')}:payload:k")
+    assert 0 < left <= 60_000
+    assert [thread_id async for thread_id in redis_backend.threads.scan()] == []

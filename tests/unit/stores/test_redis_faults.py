@@ -1,0 +1,339 @@
+"""What real servers do to a hot tier, and what its callers are told."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from redis.exceptions import ConnectionError as DriverConnectionError
+
+from helix_temporal.devstack import Valkey, start_valkey
+from helix_temporal.errors import (
+    ArchiveCorruptError,
+    HelixError,
+    InvalidConfigError,
+    InvalidIdError,
+    StoreUnavailableError,
+    UnsafeRedisPolicyError,
+    UnsupportedServerError,
+)
+from helix_temporal.models.records import Record
+from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
+from helix_temporal.stores.redis import RedisBackend, RedisThreads
+from helix_temporal.stores.redis._check import refuse_unsafe_policy
+from helix_temporal.stores.redis._errors import translate
+from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
+
+LOG = messages(6)
+Call = Callable[[RedisThreads, HotHeader], Awaitable[object]]
+
+WRITES: dict[str, Call] = {
+    "append": lambda hot, known: hot.append(a_step(known.thread_id, known.head)),
+    "rebase": lambda hot, known: hot.rebase(
+        Rebase((EPOCH, known.head), replace(known, epoch=EPOCH + 1), keep=6)
+    ),
+    "cut": lambda hot, known: hot.rebase(
+        Rebase((EPOCH, known.head), a_header(known.thread_id, LOG[:3]), keep=3)
+    ),
+    "install": lambda hot, known: hot.install(replace(known, epoch=EPOCH + 1), LOG, replace=True),
+    "large install": lambda hot, known: hot.install(
+        replace(a_header(known.thread_id, BIG), epoch=EPOCH + 1), BIG, replace=True
+    ),
+    "warm": lambda hot, known: hot.evict(known.thread_id, EPOCH, all_of(known), warm_ttl=9),
+    "close_epoch": lambda hot, known: hot.close_epoch(known.thread_id, EPOCH),
+    "save_slice": lambda hot, known: hot.save_slice(known.thread_id, EPOCH, b"x", 0),
+}
+DROPS: dict[str, Call] = {
+    "evict": lambda hot, known: hot.evict(known.thread_id, EPOCH, all_of(known)),
+    "drop": lambda hot, known: hot.drop(known.thread_id, EPOCH),
+}
+READS: dict[str, Call] = {
+    "header": lambda hot, known: hot.header(known.thread_id),
+    "snapshot": lambda hot, known: hot.snapshot(known.thread_id, 0),
+    "page": lambda hot, known: hot.page(known.thread_id, PageRange(0, 9, 9, 999)),
+    "step_view": lambda hot, known: hot.step_view(
+        known.thread_id, known.head, after=1, limit=9, max_bytes=999, ids=9
+    ),
+}
+BIG: tuple[Record, ...] = messages(600, size=1_000, prefix="big")
+
+
+def each(*groups: dict[str, Call]) -> list[object]:
+    """Parameters of calls, named."""
+    return [pytest.param(call, id=name) for group in groups for name, call in group.items()]
+
+
+@asynccontextmanager
+async def backend_on(url: str, prefix: str = "helix:", timeout: float = 5.0) -> AsyncIterator[RedisBackend]:
+    """A backend that is closed at the end."""
+    backend = RedisBackend(url, prefix=prefix, timeout=timeout)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@pytest.fixture
+async def backend(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix of a real server."""
+    async with backend_on(redis_url, redis_prefix) as made:
+        yield made
+
+
+# -- connections
+
+
+async def test_a_cancelled_call_never_leaves_its_answer_to_another(backend: RedisBackend) -> None:
+    """An answer read by the wrong caller would be another thread's messages."""
+    hot, chance = backend.threads, random.Random(1)
+    for n in range(8):
+        await grown(hot, f"t{n}", messages(20, size=2_000, prefix=f"t{n}-"))
+
+    async def read(n: int) -> None:
+        snapshot = await hot.snapshot(f"t{n}", 0)
+        assert snapshot is not None
+        assert {record.id.split("-")[0] for record in snapshot.records} == {f"t{n}"}
+
+    for _ in range(250):
+        tasks = [asyncio.create_task(read(n)) for n in range(8)]
+        await asyncio.sleep(chance.random() * 0.002)
+        for task in chance.sample(tasks, 4):
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} <= {type(None), asyncio.CancelledError}
+    pool = getattr(backend.threads._connection._client, "connection_pool", None)
+    assert pool is not None
+    assert not pool._in_use_connections
+    await asyncio.gather(*(read(n % 8) for n in range(200)))
+
+
+async def test_more_callers_than_connections_wait(redis_url: str, redis_prefix: str) -> None:
+    """A burst is served late, not refused."""
+    backend = RedisBackend(redis_url, prefix=redis_prefix, max_connections=2)
+    await asyncio.gather(*(opened(backend.threads, f"t{n}") for n in range(100)))
+    assert len([thread_id async for thread_id in backend.threads.scan()]) == 100
+    await backend.close()
+
+
+async def test_a_server_that_comes_back_is_used_again(own_valkey: Valkey) -> None:
+    """Each call is tried once: while it is gone they say so, and afterwards they work."""
+    async with backend_on(own_valkey.url, timeout=1) as backend:
+        await grown(backend.threads, "t", LOG)
+        own_valkey.stop(kill=True)
+        with pytest.raises(StoreUnavailableError):
+            await backend.threads.header("t")
+        own_valkey.start()
+        header = await backend.threads.header("t")
+        assert header is not None
+        assert header.head.position == 6
+
+
+async def test_a_server_that_hangs_is_given_up_in_time(redis_url: str, redis_prefix: str) -> None:
+    """A worker's slot must not hang with it."""
+    async with backend_on(redis_url, redis_prefix, timeout=0.2) as backend:
+        with pytest.raises(StoreUnavailableError):
+            await backend.threads._connection.command("BLPOP", backend.threads._connection.key("none"), 30)
+        assert await backend.threads.header("t") is None
+
+
+async def test_scripts_are_sent_again_after_the_server_forgot_them(own_valkey: Valkey) -> None:
+    """A failover or SCRIPT FLUSH forgets them."""
+    async with backend_on(own_valkey.url) as backend:
+        header = await grown(backend.threads, "t", LOG)
+        own_valkey.ask("SCRIPT", "FLUSH")
+        assert await backend.threads.append(a_step("t", header.head)) is not None
+
+
+# -- what the server says
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("BUSY Redis is busy running a script", StoreUnavailableError),
+        ("CLUSTERDOWN Hash slot not served", StoreUnavailableError),
+        ("LOADING Redis is loading the dataset in memory", StoreUnavailableError),
+        ("MASTERDOWN Link with MASTER is down", StoreUnavailableError),
+        ("MISCONF Errors writing to the AOF file", StoreUnavailableError),
+        ("NOREPLICAS Not enough good replicas to write", StoreUnavailableError),
+        ("OOM command not allowed when used memory > 'maxmemory'.", StoreUnavailableError),
+        ("READONLY You can't write against a read only replica.", StoreUnavailableError),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", StoreUnavailableError),
+        ("NOAUTH Authentication required.", InvalidConfigError),
+        ("NOPERM No permissions to run a command", InvalidConfigError),
+        ("MOVED 1234 127.0.0.1:7000", InvalidConfigError),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", InvalidConfigError),
+        ("ERR unknown command 'EVALSHA', with args beginning with: 'secret'", UnsupportedServerError),
+    ],
+)
+async def test_each_refusal_has_its_own_error(
+    backend: RedisBackend, said: str, error: type[HelixError]
+) -> None:
+    """What passes is retried, what doesn't is not; and no argument is quoted."""
+    connection = backend.threads._connection
+    with pytest.raises(error) as caught:
+        await connection.command("EVAL", "return redis.error_reply(ARGV[1])", 1, connection.key("t"), said)
+    assert "secret" not in str(caught.value)
+    assert await backend.threads.header("t") is None
+
+
+def test_an_unreachable_server_is_unavailable() -> None:
+    """The message names the address, not the password."""
+    error = translate(DriverConnectionError("redis://:secret@host refused"), "host:6379")
+    assert isinstance(error, StoreUnavailableError)
+    assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize("call", each(WRITES))
+async def test_a_server_out_of_memory_changes_nothing(call: Call) -> None:
+    """A refused write is refused whole, and may be repeated when there is room."""
+    with start_valkey() as server:
+        async with backend_on(server.url) as backend:
+            header = await grown(backend.threads, "t", LOG[:2], LOG[2:])
+            before = await backend.threads.snapshot("t", 0)
+            server.ask("CONFIG", "SET", "maxmemory", "1mb")
+            with pytest.raises(StoreUnavailableError):
+                await call(backend.threads, header)
+            assert await backend.threads.snapshot("t", 0) == before
+            server.ask("CONFIG", "SET", "maxmemory", "0")
+            await call(backend.threads, header)
+
+
+@pytest.mark.parametrize("call", each(WRITES, DROPS, READS))
+async def test_something_else_under_the_key_is_left_alone(backend: RedisBackend, call: Call) -> None:
+    """Another application with the same prefix loses nothing."""
+    connection = backend.threads._connection
+    await connection.command("SET", connection.key("t"), "theirs")
+    with pytest.raises(InvalidConfigError):
+        await call(backend.threads, a_header("t", LOG))
+    assert await connection.command("GET", connection.key("t")) == b"theirs"
+
+
+@pytest.mark.parametrize("call", each(WRITES, DROPS, READS))
+async def test_a_collision_of_hashed_ids_is_refused(backend: RedisBackend, call: Call) -> None:
+    """Long ids are hashed in the key: the original is compared before anything is done."""
+    hot, connection = backend.threads, backend.threads._connection
+    theirs = await grown(hot, "theirs", LOG)
+    await connection.command("RENAME", connection.key("theirs"), connection.key("mine"))
+    before = await connection.command("HGETALL", connection.key("mine"))
+    with pytest.raises(InvalidIdError):
+        await call(hot, replace(theirs, thread_id="mine"))
+    assert await connection.command("HGETALL", connection.key("mine")) == before
+
+
+async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -> None:
+    """Never a shorter thread in place of a damaged one."""
+    await grown(backend.threads, "t", LOG[:3], LOG[3:])
+    connection = backend.threads._connection
+    await connection.command("HDEL", connection.key("t"), "3")
+    with pytest.raises(ArchiveCorruptError):
+        await backend.threads.snapshot("t", 0)
+
+
+# -- keys
+
+
+async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) -> None:
+    """An install that was killed half way leaves nothing for ever, and no thread is seen in it."""
+    connection = backend.threads._connection
+    staging = await backend.threads._stage(connection.key("t"), ["0", b"x"])
+    assert 0 < await connection.command("PTTL", staging) <= 120_000
+    assert [thread_id async for thread_id in backend.threads.scan()] == []
+
+
+async def test_an_install_that_comes_second_leaves_nothing_aside(backend: RedisBackend) -> None:
+    """Twenty that hydrate at once must not leave nineteen copies for two minutes."""
+    connection = backend.threads._connection
+    header = a_header("t", BIG)
+    await asyncio.gather(*(backend.threads.install(header, BIG, replace=False) for _ in range(5)))
+    found = await connection.command("KEYS", f"{connection.prefix}*")
+    assert found == [connection.key("t").encode()]
+
+
+async def test_all_keys_of_a_thread_share_a_slot(redis_cluster: str, redis_prefix: str) -> None:
+    """Whatever characters its id holds: scripts with two keys work in a cluster."""
+    backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True)
+    connection = backend.threads._connection
+    for thread_id in ["{", "}", "{}", "a}b{c", "{a}{b}", "é", "x" * 256]:
+        key = connection.key(thread_id)
+        slots = {
+            await connection.command("CLUSTER KEYSLOT", name)
+            for name in (key, f"{key}:staging:0", f"{key}:payload:k")
+        }
+        assert len(slots) == 1
+        assert key.count("{") == key.count("}") == 1
+    await backend.close()
+
+
+@pytest.mark.parametrize("prefix", ["a b", "{x}", "x" * 65, "*", "é"])
+def test_a_bad_prefix_is_refused(prefix: str) -> None:
+    """It would change what the keys mean."""
+    with pytest.raises(InvalidConfigError):
+        RedisBackend("redis://127.0.0.1", prefix=prefix)
+
+
+def test_a_bad_address_is_refused_without_quoting_it() -> None:
+    """It may hold a password."""
+    with pytest.raises(InvalidConfigError) as caught:
+        RedisBackend("http://user:secret@host")
+    assert "secret" not in str(caught.value)
+
+
+# -- the start-up check
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
+async def test_a_policy_that_may_evict_threads_is_refused(policy: str) -> None:
+    """Unarchived messages would vanish under memory pressure."""
+    with start_valkey(arguments=("--maxmemory-policy", policy)) as server:
+        async with backend_on(server.url) as backend:
+            with pytest.raises(UnsafeRedisPolicyError, match=policy):
+                await backend.check()
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
+def test_a_policy_that_spares_threads_is_accepted(policy: str) -> None:
+    """Only keys with a time to live go: threads kept warm, payloads."""
+    refuse_unsafe_policy("here", policy)
+
+
+async def test_one_unsafe_node_of_a_cluster_is_enough(redis_cluster: str, redis_prefix: str) -> None:
+    """Every primary is asked."""
+    backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True)
+    connection = backend.threads._connection
+    *_, last = await connection.primaries()
+    await connection.command("CONFIG SET", "maxmemory-policy", "allkeys-lru", at=last)
+    try:
+        with pytest.raises(UnsafeRedisPolicyError):
+            await backend.check()
+    finally:
+        await connection.command("CONFIG SET", "maxmemory-policy", "noeviction", at=last)
+    await backend.close()
+
+
+async def test_a_replica_is_refused(own_valkey: Valkey) -> None:
+    """It takes no writes."""
+    with start_valkey(arguments=("--replicaof", "127.0.0.1", str(own_valkey.port))) as replica:
+        async with backend_on(replica.url) as backend:
+            with pytest.raises(UnsupportedServerError, match="replica"):
+                await backend.check()
+
+
+async def test_a_cluster_that_was_not_announced_is_refused(redis_cluster: str) -> None:
+    """Half of the threads would live elsewhere."""
+    async with backend_on(redis_cluster) as backend:
+        with pytest.raises(InvalidConfigError, match="cluster"):
+            await backend.check()
+        calls = (backend.threads.header(f"t{n}") for n in range(20))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {type(None), InvalidConfigError}
+
+
+async def test_a_cluster_that_is_none_is_refused(redis_url: str) -> None:
+    """The setting is wrong: no retry will mend it."""
+    backend = RedisBackend(redis_url, cluster=True)
+    with pytest.raises(InvalidConfigError, match="cluster"):
+        await backend.check()
+    await backend.close()
