@@ -27,6 +27,8 @@ BULK_SEGMENT_RAW: Final = 8 * 1024 * 1024
 SMALL_RAW: Final = 16 * 1024
 FAN_OUT: Final = 4
 MAX_MERGED: Final = 8
+MIN_GROWTH: Final = 3
+"""A merge makes at least so many times the largest segment in it: that keeps its cost logarithmic."""
 DIRECT_MAX: Final = 16
 """Segments that a manifest names itself; older ones are listed in the index object."""
 DIRECT_KEPT: Final = 12
@@ -196,20 +198,17 @@ def level_of_raw(raw_size: int) -> int:
 
 def _fitting(segments: Sequence[SegmentRef], head: int, max_raw: int) -> tuple[int, int] | None:
     for first in range(len(segments) - FAN_OUT + 1):
-        last = first + FAN_OUT
-        while last < min(len(segments), first + MAX_MERGED):
-            if not _allowed(segments[first : last + 1], head, max_raw):
-                break
-            last += 1
-        if _allowed(segments[first:last], head, max_raw):
-            return first, last
+        for last in range(min(len(segments), first + MAX_MERGED), first + FAN_OUT - 1, -1):
+            if _allowed(segments[first:last], head, max_raw):
+                return first, last
     return None
 
 
 def _allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> bool:
     messages = run[-1].stop - run[0].first
     old = run[-1].stop <= head - TAIL_MESSAGES
-    return sum(ref.raw_size for ref in run) <= max_raw and (old or messages <= TAIL_SEGMENT_MESSAGES)
+    sizes = [ref.raw_size for ref in run]
+    return MIN_GROWTH * max(sizes) <= sum(sizes) <= max_raw and (old or messages <= TAIL_SEGMENT_MESSAGES)
 
 
 def plan_merge(
@@ -228,16 +227,29 @@ def plan_merge(
     return Plan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
 
 
-def plan_index(
-    manifest: Manifest, indexed: Sequence[SegmentRef], *, nonce: str, key: bytes | None = None
-) -> Plan | None:
-    """Move the oldest direct segments into the index, or None while there is room.
-
-    ``indexed`` is what the present index lists.
-    """
+def overflow(manifest: Manifest) -> tuple[tuple[SegmentRef, ...], tuple[SegmentRef, ...]]:
+    """The oldest direct segments, which belong into the index now, and the ones that stay."""
     if len(manifest.segments) <= DIRECT_MAX:
-        return None
-    moved, kept = manifest.segments[:-DIRECT_KEPT], manifest.segments[-DIRECT_KEPT:]
-    ref, data = encode_index([*indexed, *moved], manifest.gen)
-    changed = manifest.next(nonce, index=ref, segments=kept)
-    return Plan((Draft("idx", ref, data),), changed, encode_manifest(changed, key))
+        return (), manifest.segments
+    return manifest.segments[:-DIRECT_KEPT], manifest.segments[-DIRECT_KEPT:]
+
+
+def plan_index(
+    manifest: Manifest,
+    listed: Sequence[SegmentRef],
+    kept: tuple[SegmentRef, ...],
+    *,
+    run: tuple[int, int] | None = None,
+    records: Sequence[Record] = (),
+    nonce: str,
+    key: bytes | None = None,
+) -> Plan:
+    """An index of ``listed``, a run of which may become one segment; ``kept`` follow it directly."""
+    drafts: list[Draft] = []
+    if run is not None:
+        ref, data = encode_segment(records, listed[run[0]].first, manifest.gen)
+        drafts.append(Draft("seg", ref, data))
+        listed = (*listed[: run[0]], ref, *listed[run[1] :])
+    drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
+    changed = manifest.next(nonce, index=drafts[-1].ref, segments=kept)
+    return Plan(tuple(drafts), changed, encode_manifest(changed, key))

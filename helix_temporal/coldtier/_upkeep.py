@@ -1,15 +1,18 @@
 """Upkeep of one thread's archive: compaction, garbage collection, deletion, audit."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
-from helix_temporal.coldtier._codec import encode_manifest
+from helix_temporal.coldtier._codec import encode_manifest, thread_id_of
 from helix_temporal.coldtier._flushing import back_off
 from helix_temporal.coldtier._layout import payload_position
 from helix_temporal.coldtier._manifest import Manifest
-from helix_temporal.coldtier._plan import DIRECT_MAX, Plan, mergeable, plan_index, plan_merge
+from helix_temporal.coldtier._plan import Plan, mergeable, overflow, plan_index, plan_merge
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
+from helix_temporal.models.ids import decode_id
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
@@ -33,13 +36,14 @@ class Upkeep:
         A concurrent commit makes a merge fail harmlessly; it is planned again.
         """
         traffic, stored, misses = Traffic(), await self._archive.manifest(thread_id), 0
-        before = len(stored.manifest.segments)
+        before, listing = len(stored.manifest.segments), max_bytes == UNBOUNDED
         while misses < TRIES:
             try:
-                plan = await self._next(stored.manifest, max_bytes, progress)
+                plan = await self._next(stored.manifest, max_bytes, progress, listing=listing)
                 if plan is None:
                     break
                 await self._archive.commit(plan, stored, traffic, progress)
+                listing = listing or plan.manifest.index != stored.manifest.index
                 stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
             except SegmentGoneError as gone:
                 misses, stored = misses + 1, await self._changed(stored, gone)
@@ -63,16 +67,30 @@ class Upkeep:
             raise missing(stored.manifest.thread_id, gone) from gone
         return again
 
-    async def _next(self, manifest: Manifest, max_bytes: int, progress: Progress) -> Plan | None:
-        nonce, key = self._archive.nonce(), self._archive.key
-        run = mergeable(manifest.segments, manifest.head.position, max_bytes)
+    async def _next(
+        self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
+    ) -> Plan | None:
+        """The next merge; ``listing`` looks for one among the indexed segments, too."""
+        nonce, key, head = self._archive.nonce(), self._archive.key, manifest.head.position
+        run = mergeable(manifest.segments, head, max_bytes)
         if run is not None:
-            refs = manifest.segments[slice(*run)]
-            records = await self._archive.records(manifest.thread_id, refs, progress)
-            return plan_merge(manifest, run, records, nonce=nonce, key=key)
-        if len(manifest.segments) <= DIRECT_MAX:
+            records = await self._archive.records(
+                manifest.thread_id, manifest.segments[slice(*run)], progress
+            )
+            return await asyncio.to_thread(plan_merge, manifest, run, records, nonce=nonce, key=key)
+        moved, kept = overflow(manifest)
+        if not moved and not listing:
             return None
-        return plan_index(manifest, await self._archive.indexed(manifest), nonce=nonce, key=key)
+        listed = (*await self._archive.indexed(manifest), *moved)
+        run = mergeable(listed, head, max_bytes)
+        if run is None and not moved:
+            return None
+        records = (
+            await self._archive.records(manifest.thread_id, listed[slice(*run)], progress) if run else []
+        )
+        return await asyncio.to_thread(
+            plan_index, manifest, listed, kept, run=run, records=records, nonce=nonce, key=key
+        )
 
     async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
         """Delete objects that no manifest names and none can come to name.
@@ -155,6 +173,21 @@ class Upkeep:
                 raise
             return False
         return True
+
+    async def archived(self, part: int) -> AsyncIterator[str]:
+        """As `ArchiveUpkeep.archived`."""
+        prefix = self._archive.layout.part(part)
+        async for info in self._archive.blobs.list(prefix):
+            encoded, slash, rest = info.key.removeprefix(prefix).partition("/")
+            if not slash or rest != "manifest":
+                continue
+            thread_id = decode_id(encoded)
+            if thread_id is None:
+                # The key holds a hash of a long id: the object names it.
+                blob = await self._archive.blobs.get(info.key)
+                thread_id = thread_id_of(blob.data) if blob is not None else None
+            if thread_id is not None and self._archive.layout.manifest(thread_id) == info.key:
+                yield thread_id
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
         """Read and verify everything of one thread; changes nothing.
