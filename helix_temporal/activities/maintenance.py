@@ -8,6 +8,8 @@ from helix_temporal.errors import FencedError, HeadMovedError, HelixError, Store
 from helix_temporal.models.maintenance import (
     KeepThreadInput,
     KeepThreadResult,
+    ListArchivedInput,
+    ListArchivedResult,
     ListHotInput,
     ListHotResult,
     SweepThreadInput,
@@ -73,6 +75,18 @@ class MaintenanceActivities:
         return SweepThreadResult(
             thread_id=request.thread_id, outcome=outcome, pending_bytes=receipt.pending_bytes, detail=evicted
         )
+
+    @activity.defn(name="helix.maintenance.list_archived")
+    @typed
+    async def list_archived(self, request: ListArchivedInput) -> ListArchivedResult:
+        """List one part of the archive; what is cold is found here and nowhere else."""
+        if self._upkeep is None:
+            return ListArchivedResult()
+        async with beating(self._beat_every):
+            found = sorted(
+                [each async for each in self._upkeep.archived(request.part) if each > request.after]
+            )
+        return ListArchivedResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
 
     @activity.defn(name="helix.maintenance.keep_thread")
     @typed

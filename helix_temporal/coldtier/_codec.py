@@ -143,6 +143,16 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
     return b"".join((line[:-1], b',"checksum":"', _checksum(line + frames, key), b'"}\n', frames))
 
 
+def thread_id_of(data: bytes) -> str | None:
+    """The thread that a manifest object says it belongs to, unverified; None if it says none."""
+    try:
+        fields = orjson.loads(data[: max(data.find(b"\n"), 0)])
+    except orjson.JSONDecodeError:
+        return None
+    found = fields.get("thread_id") if isinstance(fields, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Manifest:
     """Inverse of `encode_manifest`.
 

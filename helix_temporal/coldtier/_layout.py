@@ -11,11 +11,14 @@
 
 import hashlib
 import re
+from typing import Final
 
 from helix_temporal.coldtier._manifest import SegmentRef
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import encode_id
 
+PARTS: Final = 256
+"""How many parts the objects of all threads are spread over."""
 _POSITION_DIGITS = 20
 
 
@@ -38,6 +41,10 @@ class Layout:
         """The common prefix of a thread's objects, ending in a slash."""
         spread = hashlib.sha256(thread_id.encode()).hexdigest()[:2]
         return f"{self._root}/{spread}/{encode_id(thread_id)}/"
+
+    def part(self, number: int) -> str:
+        """The common prefix of the threads in one of `PARTS` parts of the archive."""
+        return f"{self._root}/{number:02x}/"
 
     def manifest(self, thread_id: str) -> str:
         """The one object that is ever replaced."""

@@ -7,6 +7,7 @@ hex digits of the id's SHA-256 — stores keep the original beside it and compar
 """
 
 import hashlib
+import re
 import unicodedata
 from typing import Annotated
 
@@ -17,6 +18,10 @@ from helix_temporal.errors import InvalidIdError
 MAX_CHARACTERS = 256
 MAX_BYTES = 512
 MAX_ENCODED = 120
+
+_ENCODED = re.compile(r"(?:[A-Za-z0-9_-]|~[0-9a-f]{2})+")
+_SHORTENED = re.compile(r".{60}~[0-9a-f]{32}")
+_HEX = re.compile(rb"~([0-9a-f]{2})")
 
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -57,6 +62,18 @@ def encode_id(value: str) -> str:
     if len(encoded) <= MAX_ENCODED:
         return encoded
     return f"{encoded[:60]}~{hashlib.sha256(raw).hexdigest()[:32]}"
+
+
+def decode_id(encoded: str) -> str | None:
+    """Inverse of `encode_id`; None for a form that is no encoding, or that may be shortened."""
+    if _SHORTENED.fullmatch(encoded) or not _ENCODED.fullmatch(encoded):
+        return None
+    plain = _HEX.sub(lambda found: bytes([int(found[1], 16)]), encoded.encode())
+    try:
+        decoded = plain.decode()
+    except UnicodeDecodeError:
+        return None
+    return decoded if encode_id(decoded) == encoded else None
 
 
 Id = Annotated[str, BeforeValidator(validate_id)]

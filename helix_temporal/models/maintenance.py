@@ -1,5 +1,9 @@
 """Inputs and results of the activities ``helix.maintenance.*``."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
 
@@ -83,4 +87,50 @@ class SweepResult(Model):
     pending_bytes: int = 0
 
 
+class ListArchivedInput(Model):
+    """Which archived threads to list: those of one of the archive's 256 parts."""
+
+    part: Annotated[int, Field(ge=0, lt=256)] = 0
+    after: str = ""
+    limit: int = 500
+
+
+class ListArchivedResult(Model):
+    """Ids of archived threads in order; ``more`` if there are further ones in this part."""
+
+    thread_ids: tuple[str, ...] = ()
+    more: bool = False
+
+
+class KeepInput(Model):
+    """Upkeep of all archived threads, hot or cold.
+
+    Attributes:
+        audit: Also read and verify everything: as much traffic as the archive is large.
+        parallel: Threads kept side by side.
+        part: Where an earlier run of this upkeep stopped, with ``after``.
+    """
+
+    audit: bool = False
+    parallel: int = 8
+    page: int = 500
+    part: int = 0
+    after: str = ""
+    summary: "KeepResult | None" = None
+
+
+class KeepResult(Model):
+    """Sums over all threads; ``damaged`` holds the first ids with problems, ``failed`` those not kept."""
+
+    seen: int = 0
+    segments_merged: int = 0
+    objects_deleted: int = 0
+    bytes_deleted: int = 0
+    damaged: tuple[str, ...] = ()
+    problems: int = 0
+    failed: tuple[str, ...] = ()
+    failures: int = 0
+
+
 SweepInput.model_rebuild()
+KeepInput.model_rebuild()

@@ -1,16 +1,18 @@
 """The deterministic side: a session workflow ready to use, and its parts to embed."""
 
 from helix_temporal.workflows._hooks import SessionHooks
+from helix_temporal.workflows._keeper import KeepWorkflow
 from helix_temporal.workflows._maintenance import SweepWorkflow
 from helix_temporal.workflows._session import AgentSession, SessionWorkflow
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 
-WORKFLOWS = (SessionWorkflow, SweepWorkflow, ThreadWorkflow)
+WORKFLOWS = (SessionWorkflow, KeepWorkflow, SweepWorkflow, ThreadWorkflow)
 """All workflows of the pack, ready to register."""
 
 __all__ = [
     "WORKFLOWS",
     "AgentSession",
+    "KeepWorkflow",
     "SessionHooks",
     "SessionWorkflow",
     "SweepWorkflow",

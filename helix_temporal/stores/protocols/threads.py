@@ -4,7 +4,7 @@ DESIGN section 5 in one interface.  Two implementations: a hot tier alone
 (`helix_temporal.stores.alone`), and a hot tier over an archive (`helix_temporal.coldtier`).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -376,6 +376,13 @@ class ArchiveUpkeep(Protocol):
 
     async def compact(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
         """Merge small segments, and list the oldest ones apart."""
+        ...
+
+    def archived(self, part: int) -> AsyncIterator[str]:
+        """Ids of all archived threads in one of the 256 parts of the archive, deleted ones among them.
+
+        One that comes meanwhile may be missed; one whose manifest names no thread is left out.
+        """
         ...
 
     async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:

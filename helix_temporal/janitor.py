@@ -1,0 +1,118 @@
+"""The janitor: Temporal Schedules for what a session's own clean-up cannot cover.
+
+A session that is terminated, times out or loses its worker for good runs no ``finally``.  What it left in
+the hot tier is archived by the next sweep; the archive itself is compacted and cleared by the keeper.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.maintenance import KeepInput, SweepInput
+from helix_temporal.workflows import KeepWorkflow, SweepWorkflow
+
+_CATCH_UP: Final = timedelta(minutes=1)
+"""A run that was missed for longer is not made up for: the next one does its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JanitorPlan:
+    """How often what is done.
+
+    Attributes:
+        sweep: Archive hot threads that their sessions did not: the longest time that a turn of a
+            terminated session depends on the hot tier alone.
+        evict: Also drop what is archived from the hot tier; a live session hydrates it again with its
+            next step, so not too often.
+        keep: Compact and clear the whole archive.
+        audit: Read and verify all of it then: as much traffic as it is large.
+
+    Raises:
+        InvalidConfigError: An interval is shorter than a second.
+    """
+
+    sweep: timedelta = timedelta(minutes=1)
+    evict: timedelta = timedelta(hours=1)
+    keep: timedelta = timedelta(days=1)
+    audit: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("sweep", "evict", "keep"):
+            if getattr(self, name) < timedelta(seconds=1):
+                raise InvalidConfigError(f"janitor: {name} is shorter than a second")
+
+
+def maintenance_queue(task_queue: str) -> str:
+    """The task queue of maintenance workers: they serve no agents, so they share none with sessions."""
+    return f"{task_queue}-maintenance"
+
+
+async def ensure_schedules(
+    client: Client, task_queue: str, plan: JanitorPlan | None = None
+) -> tuple[str, ...]:
+    """Create the janitor's schedules, or bring them up to date; their ids.
+
+    May be repeated, by any number of workers.  A schedule that somebody paused stays paused.
+
+    Args:
+        client: Connected with `HelixPlugin`.
+        task_queue: That of the session workers; the janitor works on `maintenance_queue` of it.
+        plan: How often what is done; None for the defaults.
+    """
+    schedules = _schedules(task_queue, plan or JanitorPlan())
+    for name, schedule in schedules.items():
+        await _ensure(client, name, schedule)
+    return tuple(schedules)
+
+
+async def remove_schedules(client: Client, task_queue: str) -> None:
+    """Remove them; what is running ends by itself."""
+    for name in _schedules(task_queue, JanitorPlan()):
+        await client.get_schedule_handle(name).delete()
+
+
+def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
+    start = f"helix-janitor/{task_queue}"
+    runs: dict[str, tuple[Any, Any, timedelta]] = {
+        f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
+        f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
+        f"{start}/keep": (KeepWorkflow.run, KeepInput(audit=plan.audit), plan.keep),
+    }
+    return {
+        name: Schedule(
+            action=ScheduleActionStartWorkflow(
+                run, argument, id=name, task_queue=maintenance_queue(task_queue)
+            ),
+            spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=every)]),
+            policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=max(_CATCH_UP, every)),
+        )
+        for name, (run, argument, every) in runs.items()
+    }
+
+
+async def _ensure(client: Client, name: str, schedule: Schedule) -> None:
+    try:
+        await client.create_schedule(name, schedule)
+    except ScheduleAlreadyRunningError:
+
+        def renewed(found: ScheduleUpdateInput) -> ScheduleUpdate:
+            # The state says whether somebody paused it.
+            schedule.state = found.description.schedule.state
+            return ScheduleUpdate(schedule=schedule)
+
+        await client.get_schedule_handle(name).update(renewed)

@@ -1,0 +1,131 @@
+"""The janitor on a real Temporal server, with Redis and S3."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowExecutionStatus
+
+from helix_temporal.agents import Agent, ScriptedModel
+from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue, remove_schedules
+from helix_temporal.models.maintenance import KeepInput, KeepResult
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
+from helix_temporal.worker import HelixWorker, connect
+from helix_temporal.workflows import KeepWorkflow
+
+RARELY = JanitorPlan(sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1))
+PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
+
+
+@pytest.fixture
+async def workers(settings: Settings) -> AsyncIterator[tuple[Client, HelixPlugin]]:
+    """A session worker and a maintenance worker; steps are archived at the session's end only."""
+    lazy = settings.model_copy(update={"flush": "exit"})
+    client, helix = await connect(lazy, [PARROT])
+    keeper, keeping = await connect(lazy)
+    async with (
+        HelixWorker(client, helix),
+        HelixWorker(keeper, keeping, task_queue=maintenance_queue(settings.task_queue)),
+    ):
+        yield client, helix
+
+
+async def triggered(client: Client, schedule_id: str) -> None:
+    """Run a schedule's workflow once, now, and wait until it has completed."""
+    handle = client.get_schedule_handle(schedule_id)
+    await handle.trigger()
+    while not (runs := (await handle.describe()).info.recent_actions):
+        await asyncio.sleep(0.05)  # noqa: ASYNC110 — another process does it
+    run = runs[-1].action
+    assert isinstance(run, ScheduleActionExecutionStartWorkflow)
+    await client.get_workflow_handle(run.workflow_id).result()
+
+
+async def test_schedules_are_made_once_and_brought_up_to_date(
+    workers: tuple[Client, HelixPlugin], task_queue: str
+) -> None:
+    """Every maintenance worker makes sure of them when it starts."""
+    client, _ = workers
+    names = await ensure_schedules(client, task_queue, RARELY)
+    weekly = JanitorPlan(sweep=timedelta(days=7), evict=timedelta(days=1), keep=timedelta(days=1))
+    assert await ensure_schedules(client, task_queue, weekly) == names
+    described = await client.get_schedule_handle(names[0]).describe()
+    assert [each.every for each in described.schedule.spec.intervals] == [timedelta(days=7)]
+    await remove_schedules(client, task_queue)
+
+
+async def test_a_paused_schedule_stays_paused(workers: tuple[Client, HelixPlugin], task_queue: str) -> None:
+    """An operator paused it for a reason; a worker that starts again must not undo that."""
+    client, _ = workers
+    names = await ensure_schedules(client, task_queue, RARELY)
+    await client.get_schedule_handle(names[0]).pause()
+    await ensure_schedules(client, task_queue, RARELY)
+    assert (await client.get_schedule_handle(names[0]).describe()).schedule.state.paused
+    await remove_schedules(client, task_queue)
+
+
+async def test_what_a_terminated_session_left_is_archived_and_dropped(
+    workers: tuple[Client, HelixPlugin], settings: Settings
+) -> None:
+    """No ``finally`` runs after a terminate: without the janitor the turn would be in Redis for ever."""
+    client, helix = workers
+    sessions = SessionClient(client, task_queue=settings.task_queue)
+    await sessions.ask("s", "keep this", agent="parrot")
+    await client.get_workflow_handle(workflow_id("s")).terminate()
+    assert (await helix.backends.threads.facts("s")).archived < 2
+    names = await ensure_schedules(client, settings.task_queue, RARELY)
+    await triggered(client, names[0])
+    assert (await helix.backends.threads.facts("s")).archived == 2
+    await triggered(client, names[1])
+    assert await helix.backends.hot.header("s") is None
+    assert [message.text for message in await sessions.messages("s")] == ["keep this", "keep this"]
+    await remove_schedules(client, settings.task_queue)
+
+
+@pytest.mark.parametrize("session_id", ["plain", "æ " * 80], ids=["plain", "longer than a key"])
+async def test_cold_threads_are_found_and_kept(
+    workers: tuple[Client, HelixPlugin], settings: Settings, session_id: str
+) -> None:
+    """Only the archive knows a thread that no session has touched for a year; long ids are hashed there."""
+    client, _ = workers
+    sessions = SessionClient(client, task_queue=settings.task_queue)
+    await sessions.ask(session_id, "hello", agent="parrot")
+    await sessions.close(session_id)
+    await sessions.result(session_id)
+    kept: KeepResult = await client.execute_workflow(
+        KeepWorkflow.run,
+        KeepInput(audit=True, page=1),
+        id=f"keep-{uuid.uuid4().hex}",
+        task_queue=maintenance_queue(settings.task_queue),
+    )
+    assert (kept.seen, kept.problems, kept.failures) == (1, 0, 0)
+
+
+async def test_a_sweep_leaves_a_live_session_alone(
+    workers: tuple[Client, HelixPlugin], settings: Settings
+) -> None:
+    """It drops the hot copy under the session's feet; the next turn finds everything."""
+    client, _ = workers
+    sessions = SessionClient(client, task_queue=settings.task_queue)
+    await sessions.ask("s", "one", agent="parrot")
+    names = await ensure_schedules(client, settings.task_queue, RARELY)
+    await triggered(client, names[1])
+    answer = await sessions.ask("s", "two", agent="parrot")
+    assert answer.text == "two"
+    assert [message.text for message in await sessions.messages("s")] == ["one", "one", "two", "two"]
+    described = await client.get_workflow_handle(workflow_id("s")).describe()
+    assert described.status is WorkflowExecutionStatus.RUNNING
+    await sessions.close("s")
+    await sessions.result("s")
+    await remove_schedules(client, settings.task_queue)
+
+
+def test_intervals_below_a_second_are_refused() -> None:
+    """A typing error would keep the server busy with nothing else."""
+    with pytest.raises(InvalidConfigError, match="sweep is shorter than a second"):
+        JanitorPlan(sweep=timedelta(0))
