@@ -1,6 +1,6 @@
 """Open and hydrate: take the epoch in the manifest, then make the hot record a copy of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
@@ -60,6 +60,8 @@ class Opening:
                 check_regressed(hot, stored.manifest)
                 base = await self._base(request, hot, stored.manifest, old)
                 plan = await self._plan(request, base, traffic)
+                if not await self._fence(header):
+                    continue
                 if not await self._commit(plan, stored, traffic, progress):
                     await back_off(attempt)
                     continue
@@ -69,6 +71,17 @@ class Opening:
                     raise missing(request.thread_id, gone) from gone
                 incomplete = stored.manifest.nonce
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    async def _fence(self, seen: HotHeader | None) -> bool:
+        """Shut the old epoch in the hot tier, and tell whether the record is still what was looked at.
+
+        An append between our look and our swap would be acknowledged and then cut, where steps are not
+        archived at once: ``flush="exit"``, or an archive that its worker found down.
+        """
+        if seen is None or seen.closed or seen.deleted:
+            return True
+        await self._hot.close_epoch(seen.thread_id, seen.epoch)
+        return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
 
     async def _commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress) -> bool:
         try:
