@@ -1,0 +1,63 @@
+"""The campaign: ``python -m tests.simulation --seeds 100000``; one seed again: ``--seed 17 --trace``."""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from tests.simulation._campaign import Figures, run_campaign
+from tests.simulation._run import simulate
+
+REPORT = Path("build/simulate.json")
+
+
+def main() -> int:
+    """Run as the arguments say; 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many")
+    parser.add_argument("--start", type=int, default=0, help="the first one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--trace", action="store_true", help="print what happens in it, step by step")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return _one(arguments.seed, trace=arguments.trace)
+    figures = run_campaign(arguments.seeds, start=arguments.start, jobs=arguments.jobs, progress=_progress)
+    _out("")
+    _report(figures)
+    return 1 if figures.failed else 0
+
+
+def _one(seed: int, *, trace: bool) -> int:
+    warnings.simplefilter("ignore", RuntimeWarning)
+    verdict = simulate(seed, trace=_out if trace else None)
+    _out(f"seed {seed}: {verdict.why or 'all promises kept'}")
+    return 1 if verdict.why else 0
+
+
+def _progress(figures: Figures) -> None:
+    rate = figures.seeds / max(figures.seconds, 0.001)
+    end = "\r" if sys.stdout.isatty() else "\n"
+    if sys.stdout.isatty() or figures.seeds % 1000 == 0:
+        sys.stdout.write(f"{figures.seeds} seeds, {figures.failed} violations, {rate:.0f} seeds/s{end}")
+        sys.stdout.flush()
+
+
+def _report(figures: Figures) -> None:
+    for what, count in sorted(figures.seen.items()):
+        _out(f"  {count:>9}  {what}")
+    for seed, why in figures.violations.items():
+        _out(f"seed {seed}: {why}\n    again: python -m tests.simulation --seed {seed} --trace")
+    _out(f"{figures.seeds} seeds in {figures.seconds:.0f} s: {figures.failed} violations")
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(json.dumps(figures.as_json(), indent=2) + "\n")
+
+
+def _out(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
