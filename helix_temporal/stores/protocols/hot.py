@@ -234,7 +234,12 @@ class HotTier(Protocol):
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """Apply the change, or return None if the record is not the expected one.
 
-        Renders the record unexpiring.  Used by open; checks nothing but ``expected``.
+        Renders the record unexpiring.  Used by open; checks nothing but ``expected``, and that the
+        base of the new header is the record's own where any of its messages are kept: it may have
+        been evicted and have come back in part.
+
+        Raises:
+            InvalidRequestError: The header does not describe what the change leaves there.
         """
         ...
 
@@ -284,7 +289,10 @@ class HotTier(Protocol):
         ...
 
     def scan(self) -> AsyncIterator[str]:
-        """Ids of all threads that are hot, in no order; one that comes or goes meanwhile may be missed."""
+        """Ids of all threads that are hot, in no order.
+
+        One that comes or goes meanwhile may be missed, and one may come twice.
+        """
         ...
 
     async def check(self) -> None:

@@ -10,10 +10,11 @@
         async def time_to_live(self, store): ...  # async (thread id) -> seconds until it expires, or None
 """
 
-from helix_temporal.testing.contracts._hot_append import AppendContract, AppendExtrasContract
+from helix_temporal.testing.contracts._hot_append import AppendContract
+from helix_temporal.testing.contracts._hot_append_extras import AppendExtrasContract
 from helix_temporal.testing.contracts._hot_base import TimeToLive
-from helix_temporal.testing.contracts._hot_changes import InstallContract, RebaseContract
 from helix_temporal.testing.contracts._hot_fence import FenceContract, SliceContract
+from helix_temporal.testing.contracts._hot_install import InstallContract
 from helix_temporal.testing.contracts._hot_life import (
     DropContract,
     EvictContract,
@@ -21,6 +22,7 @@ from helix_temporal.testing.contracts._hot_life import (
     IdentityContract,
 )
 from helix_temporal.testing.contracts._hot_reads import PageContract, StepViewContract
+from helix_temporal.testing.contracts._hot_rebase import RebaseContract
 
 __all__ = ["HotTierContract", "TimeToLive"]
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -16,15 +15,14 @@ from helix_temporal.errors import (
     InvalidConfigError,
     InvalidIdError,
     StoreUnavailableError,
-    UnsafeRedisPolicyError,
     UnsupportedServerError,
 )
 from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
-from helix_temporal.stores.redis._check import refuse_unsafe_policy
 from helix_temporal.stores.redis._errors import translate
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
+from tests.unit.stores._redis import backend_on
 
 LOG = messages(6)
 Call = Callable[[RedisThreads, HotHeader], Awaitable[object]]
@@ -63,16 +61,6 @@ BIG: tuple[Record, ...] = messages(600, size=1_000, prefix="big")
 def each(*groups: dict[str, Call]) -> list[object]:
     """Parameters of calls, named."""
     return [pytest.param(call, id=name) for group in groups for name, call in group.items()]
-
-
-@asynccontextmanager
-async def backend_on(url: str, prefix: str = "helix:", timeout: float = 5.0) -> AsyncIterator[RedisBackend]:
-    """A backend that is closed at the end."""
-    backend = RedisBackend(url, prefix=prefix, timeout=timeout)
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 @pytest.fixture
@@ -243,6 +231,25 @@ async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) ->
     assert [thread_id async for thread_id in backend.threads.scan()] == []
 
 
+async def test_an_install_whose_messages_expired_is_refused(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that stalls between the parts must not make half a thread hot."""
+    hot, connection = backend.threads, backend.threads._connection
+    stage = hot._stage
+
+    async def stage_and_stall(key: str, made: list[str | bytes]) -> str:
+        staging = await stage(key, made)
+        await connection.command("UNLINK", staging)
+        await stage(key, made)
+        return staging
+
+    monkeypatch.setattr(hot, "_stage", stage_and_stall)
+    with pytest.raises(StoreUnavailableError):
+        await hot.install(a_header("t", BIG), BIG, replace=False)
+    assert await hot.header("t") is None
+
+
 async def test_an_install_that_comes_second_leaves_nothing_aside(backend: RedisBackend) -> None:
     """Twenty that hydrate at once must not leave nineteen copies for two minutes."""
     connection = backend.threads._connection
@@ -279,61 +286,3 @@ def test_a_bad_address_is_refused_without_quoting_it() -> None:
     with pytest.raises(InvalidConfigError) as caught:
         RedisBackend("http://user:secret@host")
     assert "secret" not in str(caught.value)
-
-
-# -- the start-up check
-
-
-@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
-async def test_a_policy_that_may_evict_threads_is_refused(policy: str) -> None:
-    """Unarchived messages would vanish under memory pressure."""
-    with start_valkey(arguments=("--maxmemory-policy", policy)) as server:
-        async with backend_on(server.url) as backend:
-            with pytest.raises(UnsafeRedisPolicyError, match=policy):
-                await backend.check()
-
-
-@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
-def test_a_policy_that_spares_threads_is_accepted(policy: str) -> None:
-    """Only keys with a time to live go: threads kept warm, payloads."""
-    refuse_unsafe_policy("here", policy)
-
-
-async def test_one_unsafe_node_of_a_cluster_is_enough(redis_cluster: str, redis_prefix: str) -> None:
-    """Every primary is asked."""
-    backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True)
-    connection = backend.threads._connection
-    *_, last = await connection.primaries()
-    await connection.command("CONFIG SET", "maxmemory-policy", "allkeys-lru", at=last)
-    try:
-        with pytest.raises(UnsafeRedisPolicyError):
-            await backend.check()
-    finally:
-        await connection.command("CONFIG SET", "maxmemory-policy", "noeviction", at=last)
-    await backend.close()
-
-
-async def test_a_replica_is_refused(own_valkey: Valkey) -> None:
-    """It takes no writes."""
-    with start_valkey(arguments=("--replicaof", "127.0.0.1", str(own_valkey.port))) as replica:
-        async with backend_on(replica.url) as backend:
-            with pytest.raises(UnsupportedServerError, match="replica"):
-                await backend.check()
-
-
-async def test_a_cluster_that_was_not_announced_is_refused(redis_cluster: str) -> None:
-    """Half of the threads would live elsewhere."""
-    async with backend_on(redis_cluster) as backend:
-        with pytest.raises(InvalidConfigError, match="cluster"):
-            await backend.check()
-        calls = (backend.threads.header(f"t{n}") for n in range(20))
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {type(None), InvalidConfigError}
-
-
-async def test_a_cluster_that_is_none_is_refused(redis_url: str) -> None:
-    """The setting is wrong: no retry will mend it."""
-    backend = RedisBackend(redis_url, cluster=True)
-    with pytest.raises(InvalidConfigError, match="cluster"):
-        await backend.check()
-    await backend.close()

@@ -1,0 +1,16 @@
+"""A backend for the length of a test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from helix_temporal.stores.redis import RedisBackend
+
+
+@asynccontextmanager
+async def backend_on(url: str, prefix: str = "helix:", timeout: float = 5.0) -> AsyncIterator[RedisBackend]:
+    """A backend that is closed at the end."""
+    backend = RedisBackend(url, prefix=prefix, timeout=timeout)
+    try:
+        yield backend
+    finally:
+        await backend.close()
