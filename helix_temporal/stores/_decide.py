@@ -245,7 +245,8 @@ def select(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[in
 
 def ends_turn(step: StepAppend, stored: Sequence[Record]) -> bool:
     """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
-    a later attempt's own answer would have been."""
+    a later attempt's own answer would have been.
+    """
     return step.commits and stored[-1].kind != Kind.CALLS
 
 
