@@ -15,7 +15,7 @@ async def main(session_id: str = "customer-42", *words: str) -> None:
     answer = await SessionClient(client).ask(
         session_id, " ".join(words) or "Where is NL-20417?", agent="support"
     )
-    print(answer.text)
+    print(answer.text or answer.error)
 
 
 if __name__ == "__main__":
