@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+import uuid
 from datetime import timedelta
 from typing import Any, Final
 
@@ -88,13 +89,16 @@ class Updates:
         """Repeat one update under the same id until it has a final result or time is up."""
         deadline = time.monotonic() + timeout
         began = time.time()
+        update_id = _update_id(update, argument)
         async with self._slots.setdefault(session_id, _Slots(self._slots, session_id)):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"session {session_id!r}: no result of {update!r} within {timeout} s")
                 try:
-                    result = await self._once(session_id, update, argument, result_type, start, left)
+                    result = await self._once(
+                        session_id, update, argument, result_type, start, left, update_id
+                    )
                 except _Again as again:
                     if again.ended:
                         await self._check_alive(session_id, began)
@@ -105,6 +109,7 @@ class Updates:
                 else:
                     if not _moved(result):
                         return result
+                    update_id = _update_id(update, argument)
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -116,11 +121,12 @@ class Updates:
         result_type: type[Any],
         start: SessionInput | None,
         left: float,
+        update_id: str | None,
     ) -> Any:
         """A plain update first: it costs less, and a run is there more often than not."""
         options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": timedelta(seconds=left)}
-        if isinstance(argument, UserMessage):
-            options["id"] = f"{update}/{argument.id}"
+        if update_id is not None:
+            options["id"] = update_id
         try:
             async with asyncio.timeout(left):
                 try:
@@ -219,6 +225,15 @@ class _Slots:
         self._users -= 1
         if self._users == 0:
             self._every.pop(self._session_id, None)
+
+
+def _update_id(update: str, argument: Any) -> str | None:
+    """Another for each call, and after each "moved"; sessions know messages by their own id.
+
+    A run that has ended still gives its outcome of an update it knows: under one id a session that was
+    cancelled or interrupted would say so for ever.
+    """
+    return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}" if isinstance(argument, UserMessage) else None
 
 
 def _moved(result: object) -> bool:
