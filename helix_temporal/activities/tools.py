@@ -89,10 +89,12 @@ class ToolRunner:
         except (HelixError, ApplicationError):
             raise
         except Exception as error:
-            # The type alone: a message may hold what the tool was given.
+            # The type alone, without the cause: what a tool raises may hold what it was given, and
+            # histories are read by others than the worker's log.
+            activity.logger.warning("tool %s failed", tool.name, exc_info=error)
             raise ApplicationError(
                 f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__
-            ) from error
+            ) from None
         return await self._result(request, outcome)
 
     async def _arguments(self, request: ToolInput) -> dict[str, Any]:

@@ -158,15 +158,6 @@ class TemporalCalls:
         """Start dropping the hot record; a finaliser awaits it to completion."""
         return workflow.start_activity_method(ThreadActivities.evict, request, **self._final())
 
-    def start_hook(self, activity: str, event: HookEvent) -> "workflow.ActivityHandle[Any]":
-        """Start a hook that a finaliser awaits to completion."""
-        return workflow.start_activity(
-            activity,
-            event,
-            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
-            retry_policy=self._retry(maximum_attempts=3),
-        )
-
     async def pause(self, seconds: float) -> None:
         """As `Calls.pause`: a durable timer."""
         await workflow.sleep(seconds)

@@ -1,13 +1,13 @@
 """Clean-up: save, flush, evict, each to completion and independent of the others, with receipts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+from temporalio import workflow
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
-from helix_temporal.models.hooks import SessionEnded
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
@@ -63,9 +63,15 @@ class Finaliser:
             return receipt
         return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
 
-    async def ended(self, activity: str, event: SessionEnded) -> Receipt:
-        """Tell the agent's end hook."""
-        return (await self._done("session_ended", lambda: self._calls.start_hook(activity, event)))[0]
+    async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
+        """Let the end hooks be told to the end, whatever happens meanwhile."""
+        task = asyncio.create_task(telling)
+        while not task.done():
+            try:
+                await workflow.wait([task])
+            except asyncio.CancelledError:
+                self._on_cancel()
+        return Receipt(name="session_ended", ok=task.result())
 
     async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
         try:

@@ -37,12 +37,14 @@ class Hooks:
         """Whether anybody listens: an event nobody wants is not even built."""
         return getattr(self._functions, name) is not None or getattr(facts.hooks, name) is not None
 
-    async def tell(self, facts: AgentFacts, name: str, event: HookEvent) -> None:
-        """Tell that something happened; a failing hook changes nothing."""
+    async def tell(self, facts: AgentFacts, name: str, event: HookEvent) -> bool:
+        """Tell that something happened; a failing hook changes nothing, and the result is false."""
         try:
             await self._run(facts, name, event)
         except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
+            return False
+        return True
 
     async def ask(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
         """Let hooks decide; one that fails refuses."""

@@ -17,6 +17,7 @@ class Entry:
 
     message: UserMessage
     result: AskResult | None = None
+    alone: bool = False
 
 
 class Inbox:
@@ -43,12 +44,25 @@ class Inbox:
         """Where the answer to an earlier message is, if it is remembered."""
         return self._answered.get(message_id)
 
+    def forget_after(self, position: int) -> None:
+        """The thread was cut there: what was answered beyond it may be asked anew."""
+        for known in [known for known, answer in self._answered.items() if answer.position >= position]:
+            del self._answered[known]
+
     def take(self) -> list[Entry]:
-        """All waiting messages, in order: the next turn's."""
-        taken = list(self._waiting.values())
-        self._taken = dict(self._waiting)
-        self._waiting.clear()
+        """All waiting messages, in order: the next turn's; one that was put back comes alone."""
+        entries = list(self._waiting.values())
+        taken = [entry for entry in entries if entry.alone][:1] or entries
+        self._taken = {entry.message.id: entry for entry in taken}
+        for known in self._taken:
+            del self._waiting[known]
         return taken
+
+    def put_back(self, message_ids: Sequence[str]) -> None:
+        """Let these messages, which had been answered before, each have a turn of its own."""
+        for known in message_ids:
+            entry = self._waiting[known] = self._taken.pop(known)
+            entry.alone = True
 
     def drop(self, entry: Entry, result: AskResult) -> None:
         """A message that is refused before it enters the thread."""

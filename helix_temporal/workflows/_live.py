@@ -95,9 +95,14 @@ class Live:
         return self.talk
 
     @property
+    def has_messages(self) -> bool:
+        """Somebody wants something of the session."""
+        return bool(self.inbox or self.rewinds)
+
+    @property
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
-        return bool(self.inbox or self.rewinds or self.close or self.idle)
+        return bool(self.has_messages or self.close or self.idle)
 
     def status_of(self, input: SessionInput) -> SessionStatus:
         """What the query answers."""

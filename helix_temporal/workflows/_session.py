@@ -153,14 +153,17 @@ class AgentSession:
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
-        live = self._live
+        live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
         while self._input.options.persistent and not live.has_work:
-            behind = not self._live.open.handle.archived and self._calls.policy.flush_each_step
-            timeout = min(_FLUSH_AGAIN, self._calls.policy.flush_retry_maximum) if behind else None
+            behind = not live.open.handle.archived and policy.flush_each_step
+            timeout = min(pause, policy.flush_retry_maximum) if behind else None
             try:
                 await workflow.wait_condition(lambda: live.has_work, timeout=timeout)
             except TimeoutError:
+                pause *= 2
                 await catch_up(self._calls, live.open)
+                # An archive that is down for days must not fill the history.
+                self._move_if_long()
 
     async def _watch_idle(self) -> None:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
@@ -193,7 +196,7 @@ class AgentSession:
         try:
             result = await self._live.turn_task
         except asyncio.CancelledError:
-            if not self._live.aborting:
+            if not self._live.aborting or _is_cancelled():
                 raise
             # A late attempt of the step must not bring the turn back.
             await reopen(self._calls, self._live.open, ReopenHeads(known=start, turn_start=start))
@@ -213,19 +216,21 @@ class AgentSession:
         finally:
             self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
             self._live.status, self._live.quiet_since, self._live.idle = Status.IDLE, workflow.now(), False
-        self._saved_values = saved
+        if turn.took_values:
+            self._saved_values = saved
         await self._turn_over(turn, result, entries)
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
-        repeated = len(result.dropped) == len(entries)
-        if not repeated:
-            self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
-            self._live.usage = self._live.usage + result.usage
-        self._live.exit = result.exit_reason
+        if len(entries) > 1:
+            # Each that was sent again gets its own answer, in a turn without a model call.
+            self._live.inbox.put_back(result.dropped)
         self._live.inbox.finish(_ask_result(result), answer=result.answer)
-        if repeated:
+        fresh = [entry for entry in entries if entry.message.id not in result.dropped]
+        if not fresh:
             return
-        for entry in entries:
+        self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
+        self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
+        for entry in fresh:
             await self._tell(
                 "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
             )
@@ -256,7 +261,8 @@ class AgentSession:
         return admitted
 
     async def _rewind(self) -> None:
-        rewind = self._live.rewinds.pop(0)
+        # It stays in the list until it has its result: whoever ends the run meanwhile refuses it.
+        rewind = self._live.rewinds[0]
         request = self._live.open.request.model_copy(
             update={"mode": "continue", "rewind_to": rewind.request.to, "fork_from": None}
         )
@@ -264,9 +270,11 @@ class AgentSession:
             opened = await open_conversation(self._calls, request)
         except HelixError as error:
             rewind.result = RewindResult(done=False, head=self._live.open.head, error=describe(error))
-            return
-        self._live.open.handle = opened.handle
-        rewind.result = RewindResult(done=True, head=opened.handle.head)
+        else:
+            self._live.open.handle = opened.handle
+            self._live.inbox.forget_after(opened.handle.head.position)
+            rewind.result = RewindResult(done=True, head=opened.handle.head)
+        self._live.rewinds.remove(rewind)
 
     # -- ends
 
@@ -314,10 +322,12 @@ class AgentSession:
         self._live.receipts = await self._finaliser().run(
             self._live.open, values=self._unsaved(), closes=False
         )
-        await self._tell("session_ended", SessionEnded, **self._ended())
+        await self._tell_end()
         self._live.quiet_since, self._live.idle = workflow.now(), False
         if self._live.inbox or self._live.rewinds or not workflow.all_handlers_finished():
             self._live.status = Status.IDLE
+            # A handler of the application may last; resting again and again meanwhile helps nobody.
+            await workflow.wait_condition(lambda: self._live.has_messages or workflow.all_handlers_finished())
             return False
         self._live.rested = True
         self._live.status = Status.WAITING if self._live.exit is ExitReason.WAITING else Status.COMPLETED
@@ -327,17 +337,16 @@ class AgentSession:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
         self._live.closing = True
         if self._live.exit is ExitReason.FAILED:
-            self._live.inbox.give_up(AskResult(status=AskStatus.FAILED, error=self._live.error))
+            failed = AskResult(status=AskStatus.FAILED, error=self._live.error)
+            # One that could not even be opened would fail again for those who only wait.
+            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
         else:
             self._live.inbox.give_up(AskResult(status=AskStatus.INTERRUPTED, exit_reason=self._live.exit))
         self._refuse_rewinds()
         if self._live.talk is not None:
             finaliser = self._finaliser()
             self._live.receipts = await finaliser.run(self._live.open, values=self._unsaved(), closes=True)
-            hook = self._live.open.facts.hooks.session_ended
-            if hook is not None:
-                event = SessionEnded(**self._who(), **self._ended())
-                self._live.receipts = (*self._live.receipts, await finaliser.ended(hook, event))
+            await self._tell_end()
         await self._drain()
 
     async def _drain(self) -> None:
@@ -392,13 +401,16 @@ class AgentSession:
             "metadata": self._input.metadata,
         }
 
-    def _ended(self) -> dict[str, Any]:
-        return {
-            "exit_reason": self._live.exit.value,
-            "turns": self._live.turns,
-            "usage": self._live.usage,
-            "error": self._live.error,
-        }
+    async def _tell_end(self) -> None:
+        """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
+        live = self._live
+        if not self._hooks.wants(live.open.facts, "session_ended"):
+            return
+        event = SessionEnded(
+            **self._who(), exit_reason=live.exit.value, turns=live.turns, usage=live.usage, error=live.error
+        )
+        told = await self._finaliser().told(self._hooks.tell(live.open.facts, "session_ended", event))
+        live.receipts = (*live.receipts, told)
 
     async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
         if self._hooks.wants(self._live.open.facts, name):
@@ -412,6 +424,12 @@ def _ask_result(result: TurnResult) -> AskResult:
         )
     fields: dict[str, Any] = {"text": result.text} if result.text is not None else {}
     return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was asked to end, rather than one that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _given(**fields: Any) -> dict[str, Any]:

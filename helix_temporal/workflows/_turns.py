@@ -102,8 +102,9 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
 class Turn:
     """One turn of a session.
 
-    Args:
+    Attributes:
         interrupted: Whether to end after the present step.
+        took_values: The application's values are in the thread with one of its steps.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Turn:
     ) -> None:
         self._calls, self._talk = calls, conversation
         self._number, self._max_steps, self._values = number, max_steps, values
+        self.took_values = False
         self._start = conversation.head
         self._reopens = 0
         self.interrupted = False
@@ -132,7 +134,7 @@ class Turn:
                 return await self._run(users)
             except _RunAgain:
                 self._talk.turns_run_again += 1
-                self.in_thread = False
+                self.in_thread = self.took_values = False
 
     async def _run(self, users: tuple[StepInput, ...]) -> TurnResult:
         inputs = users
@@ -208,13 +210,14 @@ class Turn:
                     head=talk.head,
                     inputs=inputs,
                     turn=self._number,
-                    **_present(values=self._values),
+                    **_present(values=None if self.took_values else self._values),
                 )
             )
 
+        before = talk.head
         result = await self._at_head(attempt, inputs)
         talk.take(result)
-        self._values = None
+        self.took_values = self.took_values or result.head != before
         self.steps += 1
         self.in_thread = True
         if result.usage is not None:
@@ -252,11 +255,11 @@ class Turn:
 
     async def _tools(self, result: RunStepResult) -> list[ToolResult]:
         """Run the tools that a step asks for; results in call order, whoever ends first."""
-        runs = [self._tool(result, ordinal, call) for ordinal, call in enumerate(result.calls)]
+        calls = list(enumerate(result.calls))
         if not self._talk.facts.parallel_tools:
-            return [await run for run in runs]
+            return [await self._tool(result, ordinal, call) for ordinal, call in calls]
         # gather would leave the others running when one is cancelled.
-        tasks = [asyncio.create_task(run) for run in runs]
+        tasks = [asyncio.create_task(self._tool(result, ordinal, call)) for ordinal, call in calls]
         try:
             return [await task for task in tasks]
         finally:

@@ -1,0 +1,138 @@
+"""What the agents of these tests say and do, decided by each test for its own sessions."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, tool
+from helix_temporal.agents._calling import is_async
+from helix_temporal.models.messages import ToolCall, Usage
+
+Answer = ModelResponse | str
+
+
+def echo(request: ModelRequest) -> str:
+    """The number of messages it was given, and the last one's text."""
+    return f"{len(request.messages)}: {request.messages[-1].text}"
+
+
+def calls(*what: str, name: str = "act", **arguments: Any) -> ModelResponse:
+    """An answer that asks for tools, with ids as a careless provider gives them."""
+    return ModelResponse(
+        tool_calls=tuple(
+            ToolCall(id=f"call_{at}", name=name, arguments={"what": each, **arguments})
+            for at, each in enumerate(what)
+        ),
+        usage=Usage(input_tokens=10, output_tokens=1),
+    )
+
+
+def first_tools_then(answer: Answer, *what: str) -> Callable[[ModelRequest], Answer]:
+    """Ask for tools when a user has spoken, give ``answer`` when they have answered."""
+
+    def script(request: ModelRequest) -> Answer:
+        return calls(*what) if request.messages[-1].role == "user" else answer
+
+    return script
+
+
+class Desk:
+    """The model, the tool ``act`` and all hooks of every test agent.
+
+    Attributes:
+        scripts: What the model answers, by session; `echo` where nothing is said.
+        acts: What the tool ``act`` does, by session; gives ``what`` back where nothing is said.
+        hooks: What a hook does, by session and name; hears only where nothing is said.
+        requests: Every model call, by session.
+        heard: Every hook event, by session: its name and the event.
+        contexts: Every call of ``act``, by session.
+    """
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Callable[[ModelRequest], Any]] = {}
+        self.acts: dict[str, Callable[[str, ToolContext], Any]] = {}
+        self.hooks: dict[tuple[str, str], Callable[[Any], Any]] = {}
+        self.requests: dict[str, list[ModelRequest]] = defaultdict(list)
+        self.heard: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+        self.contexts: dict[str, list[ToolContext]] = defaultdict(list)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        self.requests[request.session_id].append(request)
+        script = self.scripts.get(request.session_id, echo)
+        answer = script(request)
+        if is_async(script):
+            answer = await answer
+        return ModelResponse(content=answer) if isinstance(answer, str) else answer
+
+    async def act(self, what: str, context: ToolContext) -> Any:
+        self.contexts[context.session_id].append(context)
+        do = self.acts.get(context.session_id, lambda what, _: what)
+        done = do(what, context)
+        return await done if is_async(do) else done
+
+    def hook(self, name: str) -> Callable[[Any], Any]:
+        async def run(event: Any) -> Any:
+            self.heard[event.session_id].append((name, event))
+            do = self.hooks.get((event.session_id, name))
+            if do is None:
+                return None
+            done = do(event)
+            return await done if is_async(do) else done
+
+        return run
+
+    def names_heard(self, session_id: str) -> list[str]:
+        """Names of the hooks that ran for a session, in order."""
+        return [name for name, _ in self.heard[session_id]]
+
+    def agents(self) -> list[Agent]:
+        """The agents that the stand serves."""
+
+        @tool(attempts=2)
+        async def act(what: str, context: ToolContext, padding: str = "") -> Any:
+            """Do something.
+
+            Args:
+                what: Decides what is done.
+                padding: Makes arguments large.
+            """
+            return await self.act(what + padding, context)
+
+        @tool
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        names = Hooks().__dataclass_fields__
+        return [
+            Agent(name="main", model=self, tools=[act, add]),
+            Agent(name="serial", model=self, tools=[act], parallel_tools=False),
+            Agent(name="two-steps", model=self, tools=[act], max_steps=2),
+            Agent(
+                name="hooked",
+                model=self,
+                tools=[act],
+                hooks=Hooks(**{each: self.hook(each) for each in names}),
+            ),
+        ]
+
+
+class Gate:
+    """Holds whoever passes until it is opened, and tells when somebody has come."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def passing(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+    def then(self, script: Callable[[ModelRequest], Answer] = echo) -> Callable[[ModelRequest], Any]:
+        """A model script that answers once the gate is open."""
+
+        async def held(request: ModelRequest) -> Answer:
+            await self.passing()
+            return script(request)
+
+        return held

@@ -1,0 +1,78 @@
+"""A user's own workflow with a session inside: function hooks, and state of the application."""
+
+from typing import Any
+
+from temporalio import workflow
+
+from helix_temporal.models.hooks import BeforeUserMessage, HookEvent, UserMessageDecision
+from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal.workflows import AgentSession, SessionHooks
+
+
+@workflow.defn(name="tests.embedded")
+class EmbeddedSession:
+    """Counts turns in the session's values; hooks do what the session's metadata says."""
+
+    @workflow.init
+    def __init__(self, input: SessionInput) -> None:
+        self._fails = input.metadata.get("fails", "").split()
+        self._held = input.metadata.get("held") == "yes"
+        self._heard: list[str] = []
+        self._session = AgentSession(
+            input,
+            SessionHooks(
+                session_started=self._plain("session_started"),
+                session_ended=self._plain("session_ended"),
+                turn_completed=self._count,
+                before_user_message=self._before,
+                after_user_message=self._plain("after_user_message"),
+            ),
+        )
+
+    @workflow.run
+    async def run(self, input: SessionInput) -> SessionResult:
+        return await self._session.run()
+
+    @workflow.query
+    def heard(self) -> list[str]:
+        return self._heard
+
+    @workflow.query
+    def values(self) -> dict[str, Any]:
+        return self._session.values
+
+    @workflow.update
+    async def hold(self) -> None:
+        """A handler of the application that lasts until it is let go."""
+        self._held = True
+        await workflow.wait_condition(lambda: not self._held)
+
+    @workflow.signal
+    def let_go(self) -> None:
+        self._held = False
+
+    @workflow.signal
+    def set_value(self, name: str) -> None:
+        self._session.values[name] = True
+
+    def _plain(self, name: str) -> Any:
+        def hook(event: HookEvent) -> None:
+            self._tell(name)
+
+        return hook
+
+    def _tell(self, name: str) -> None:
+        self._heard.append(name)
+        if name in self._fails:
+            raise RuntimeError(f"{name} fails on purpose")
+
+    async def _count(self, event: HookEvent) -> None:
+        self._session.values["turns"] = self._session.values.get("turns", 0) + 1
+        await workflow.sleep(0.01)
+        self._tell("turn_completed")
+
+    def _before(self, event: BeforeUserMessage) -> UserMessageDecision | str | None:
+        self._tell("before_user_message")
+        if event.text.startswith("refuse"):
+            return UserMessageDecision(refuse="not this one")
+        return event.text.upper() if event.text.startswith("change") else None

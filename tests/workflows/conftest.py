@@ -1,0 +1,119 @@
+"""One worker for all of these tests, on real servers; what its agents do, each test decides itself."""
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHandle
+from temporalio.service import RPCError
+
+from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.models.messages import Message
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.settings import Settings, Timeouts
+from helix_temporal.testing.serving import Served, session_worker
+from tests.workflows._desk import Desk
+from tests.workflows._embedded import EmbeddedSession
+
+TIMEOUTS = Timeouts(
+    heartbeat_timeout=timedelta(seconds=2),
+    heartbeat_every=timedelta(seconds=0.3),
+    max_heartbeat_throttle_interval=timedelta(seconds=0.5),
+    flush_attempt=timedelta(seconds=1),
+    flush_retry_maximum=timedelta(seconds=1),
+    finaliser_budget=timedelta(seconds=5),
+)
+
+
+def make_settings(
+    temporal_address: str, redis_url: str, s3: S3Endpoint, name: str, **changes: object
+) -> Settings:
+    """Settings with a task queue and prefixes named ``name``, and short time-outs."""
+    fields: dict[str, object] = {
+        "temporal_address": temporal_address,
+        "redis_url": redis_url,
+        "redis_prefix": f"{name}:",
+        "s3_endpoint": s3.endpoint,
+        "s3_bucket": s3.bucket,
+        "s3_region": s3.region,
+        "s3_access_key": s3.access_key,
+        "s3_secret_key": s3.secret_key,
+        "s3_prefix": name,
+        "task_queue": name,
+        "allow_plaintext": True,
+        "timeouts": TIMEOUTS,
+    }
+    return Settings(**(fields | changes))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """The shared worker, and how to look at what became of a session."""
+
+    served: Served
+    desk: Desk
+
+    @property
+    def sessions(self) -> SessionClient:
+        return self.served.sessions
+
+    def client(self, **options: object) -> SessionClient:
+        """A client whose sessions have these options."""
+        return self.served.talker(SessionOptions(**({"idle_timeout": 60} | options)))
+
+    def handle(self, session_id: str) -> WorkflowHandle[object, object]:
+        return self.served.client.get_workflow_handle(workflow_id(session_id))
+
+    async def events(self, session_id: str, run_id: str | None = None) -> list[HistoryEvent]:
+        handle = self.served.client.get_workflow_handle(workflow_id(session_id), run_id=run_id)
+        return list((await handle.fetch_history()).events)
+
+    async def texts(self, session_id: str) -> list[str]:
+        """Texts of the thread's finished turns."""
+        return [message.text for message in await self.messages(session_id)]
+
+    async def messages(self, session_id: str) -> list[Message]:
+        return await self.sessions.messages(session_id)
+
+    async def finish(self, session_id: str) -> None:
+        """Close the session and wait until it has ended."""
+        await self.sessions.close(session_id)
+        await self.sessions.result(session_id)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
+    """The shared worker."""
+    desk = Desk()
+    settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
+    async with session_worker(
+        settings,
+        desk.agents(),
+        options=SessionOptions(idle_timeout=60),
+        plugin={"passthrough": ()},
+        workflows=[EmbeddedSession],
+        drain=1.0,
+    ) as served:
+        yield Stand(served, desk)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def sid(stand: Stand) -> AsyncIterator[str]:
+    """A session id of the test's own; a run that is left is terminated."""
+    session_id = f"s-{uuid.uuid4().hex[:8]}"
+    yield session_id
+    try:
+        await stand.handle(session_id).terminate()
+    except RPCError:
+        # It had ended, or never began.
+        return
+
+
+@pytest.fixture
+def desk(stand: Stand) -> Desk:
+    return stand.desk
