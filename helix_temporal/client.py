@@ -1,5 +1,6 @@
 """SessionClient: what an application calls."""
 
+import base64
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,8 +12,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._updates import Updates, root_error, typed, workflow_id
-from helix_temporal.models.messages import Message, check_size
-from helix_temporal.models.records import Head
+from helix_temporal.models.messages import Message, check_size, from_record
+from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -34,6 +35,7 @@ from helix_temporal.models.threads import (
     DeleteThreadInput,
     DescribeThreadResult,
     ForkThreadInput,
+    ReadBodyInput,
     ReadMessagesInput,
     ReadMessagesResult,
     ThreadInput,
@@ -139,7 +141,7 @@ class SessionClient:
         )
         reply = await self._thread(ThreadRequest(do="read", read=read))
         assert reply.read is not None
-        return reply.read
+        return await self._with_large(session_id, reply.read)
 
     async def messages(self, session_id: str) -> list[Message]:
         """All messages of the finished turns, page by page."""
@@ -251,6 +253,21 @@ class SessionClient:
         page = await self.history(thread_id, start=at, stop=at + 1, limit=1, max_bytes=1024 * 1024)
         text = page.messages[0].text if page.messages and page.messages[0].id == result.answer.id else None
         return result.model_copy(update={"text": text})
+
+    async def _with_large(self, thread_id: str, page: ReadMessagesResult) -> ReadMessagesResult:
+        """The page with the messages that did not fit into one result."""
+        messages = list(page.messages)
+        for large in page.large:
+            body = b""
+            while len(body) < large.size:
+                read = ReadBodyInput(
+                    thread_id=thread_id, position=large.position, id=large.id, offset=len(body)
+                )
+                reply = await self._thread(ThreadRequest(do="read_body", read_body=read))
+                assert reply.body is not None
+                body += base64.b64decode(reply.body.data)
+            messages[large.position - page.first] = from_record(Record("", large.id, body))
+        return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
     async def _thread(self, request: ThreadRequest) -> ThreadReply:
         try:

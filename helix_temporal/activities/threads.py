@@ -1,5 +1,6 @@
 """Activities ``helix.threads.*``: every operation on threads, idempotent, over the protocol alone."""
 
+import base64
 from collections.abc import Mapping, Sequence
 
 import orjson
@@ -8,9 +9,9 @@ from temporalio import activity
 from helix_temporal.activities._context import beating, default_owner, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._wire import as_reopen
-from helix_temporal.errors import InvalidRequestError, TooLargeError
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, TooLargeError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import check_size, from_record, to_record
+from helix_temporal.models.messages import Message, check_size, from_record, to_record
 from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -23,9 +24,12 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ForkThreadInput,
     HydrateThreadResult,
+    LargeMessage,
     LoadStateResult,
     OpenThreadInput,
     OpenThreadResult,
+    ReadBodyInput,
+    ReadBodyResult,
     ReadMessagesInput,
     ReadMessagesResult,
     ReplaceMessagesInput,
@@ -41,6 +45,7 @@ from helix_temporal.stores.protocols.threads import (
     ForkThread,
     OpenedThread,
     OpenThread,
+    Page,
     ReadPage,
     ThreadFacts,
     ThreadStore,
@@ -48,6 +53,7 @@ from helix_temporal.stores.protocols.threads import (
 )
 
 MAX_BATCH = 10_000
+_STUB_BYTES = 1024
 
 
 class ThreadActivities:
@@ -55,7 +61,7 @@ class ThreadActivities:
 
     Args:
         transforms: What a fork may do to its messages, by name.
-        max_payload: Bytes that a result may have; more is `TooLargeError`: ask for a smaller page.
+        max_payload: Bytes that a result may have; larger messages are read in parts.
         max_message: Bytes of one message that came through a workflow.
         beat_every: Seconds between background heartbeats.
     """
@@ -140,7 +146,7 @@ class ThreadActivities:
     @activity.defn(name="helix.threads.read")
     @typed
     async def read(self, request: ReadMessagesInput) -> ReadMessagesResult:
-        """One page; never makes a thread hot."""
+        """One page; never makes a thread hot.  What does not fit comes without its content."""
         async with beating(self._beat_every):
             page = await self._threads.read(
                 ReadPage(
@@ -154,16 +160,37 @@ class ThreadActivities:
                     request.whole,
                 )
             )
-        size = sum(len(record.body) for record in page.records)
-        check_size(size, self._max_payload, "messages of this page (ask for a smaller one)")
+        large = too_large(page, self._max_payload)
+        places = {each.position - page.first for each in large}
+        messages = tuple(
+            _stub(record) if at in places else from_record(record) for at, record in enumerate(page.records)
+        )
         return ReadMessagesResult(
             first=page.first,
-            messages=tuple(from_record(record) for record in page.records),
+            messages=messages,
             before=page.before,
             after=page.after,
             head=page.head,
             committed=page.committed,
+            **({"large": large} if large else {}),
         )
+
+    @activity.defn(name="helix.threads.read_body")
+    @typed
+    async def read_body(self, request: ReadBodyInput) -> ReadBodyResult:
+        """A part of one message, for those that are too large for a page."""
+        at = request.position
+        async with beating(self._beat_every):
+            page = await self._threads.read(
+                ReadPage(request.thread_id, at, at + 1, limit=1, committed_only=False, whole=False)
+            )
+        if not page.records or page.records[0].id != request.id:
+            raise HeadMovedError(
+                f"thread {request.thread_id!r}: message {request.id!r} is not at {at} any more; read again"
+            )
+        body = page.records[0].body
+        part = body[request.offset : request.offset + self._max_payload // 4 * 3]
+        return ReadBodyResult(data=base64.b64encode(part).decode(), size=len(body))
 
     @activity.defn(name="helix.threads.describe")
     @typed
@@ -250,6 +277,30 @@ class ThreadActivities:
         """Remove the thread; no late attempt brings it back."""
         await self._threads.delete(request.thread_id, scheduled_epoch())
         return Done()
+
+
+def too_large(page: Page, limit: int) -> tuple[LargeMessage, ...]:
+    """Which messages of a page must stay behind so that the others fit; the largest ones.
+
+    Raises:
+        TooLargeError: There are too many of them all the same.
+    """
+    sizes = sorted(((len(record.body), at) for at, record in enumerate(page.records)), reverse=True)
+    total, behind = sum(size for size, _ in sizes), []
+    for size, at in sizes:
+        if total <= limit or size <= _STUB_BYTES:
+            break
+        behind.append(LargeMessage(position=page.first + at, id=page.records[at].id, size=size))
+        total -= size - _STUB_BYTES
+    check_size(total, limit, "messages of this page (ask for a smaller one)")
+    return tuple(sorted(behind, key=lambda each: each.position))
+
+
+def _stub(record: Record) -> Message:
+    """The message without what makes it large."""
+    return from_record(record).model_copy(
+        update={"content": "", "tool_calls": (), "provider": {}, "metadata": {}}
+    )
 
 
 def _described(facts: ThreadFacts) -> DescribeThreadResult:

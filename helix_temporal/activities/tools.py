@@ -88,7 +88,7 @@ class ToolRunner:
             outcome = await tool.call(arguments, context)
         except (HelixError, ApplicationError):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (raised again, as less)
             # The type alone, without the cause: what a tool raises may hold what it was given, and
             # histories are read by others than the worker's log.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)

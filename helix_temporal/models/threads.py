@@ -95,8 +95,20 @@ class ReadMessagesInput(Model):
     whole: bool = True
 
 
+class LargeMessage(Model):
+    """A message of a page whose content is too large for one result; ``size`` is that of its body."""
+
+    position: Position
+    id: str
+    size: int
+
+
 class ReadMessagesResult(Model):
-    """Consecutive messages, oldest first, and where to go on."""
+    """Consecutive messages, oldest first, and where to go on.
+
+    Attributes:
+        large: Those among ``messages`` that come without their content; `ReadBodyInput` brings it.
+    """
 
     first: Position
     messages: tuple[Message, ...]
@@ -104,6 +116,23 @@ class ReadMessagesResult(Model):
     after: Position | None
     head: Head
     committed: int
+    large: tuple[LargeMessage, ...] = ()
+
+
+class ReadBodyInput(Model):
+    """A part of one message's body, from byte ``offset`` on."""
+
+    thread_id: Id
+    position: Position
+    id: str
+    offset: Position = 0
+
+
+class ReadBodyResult(Model):
+    """Bytes of the body in Base64, as many as fit one result, and how many there are in all."""
+
+    data: str
+    size: int
 
 
 class DescribeThreadResult(Model):

@@ -13,6 +13,8 @@ from helix_temporal.models.threads import (
     DeleteThreadInput,
     DescribeThreadResult,
     ForkThreadInput,
+    ReadBodyInput,
+    ReadBodyResult,
     ReadMessagesInput,
     ReadMessagesResult,
     ThreadInput,
@@ -22,8 +24,9 @@ from helix_temporal.models.threads import (
 class ThreadRequest(Model):
     """What to do; exactly the field of that name is given."""
 
-    do: Literal["read", "describe", "fork", "delete", "put_text"]
+    do: Literal["read", "read_body", "describe", "fork", "delete", "put_text"]
     read: ReadMessagesInput | None = None
+    read_body: ReadBodyInput | None = None
     describe: ThreadInput | None = None
     fork: ForkThreadInput | None = None
     delete: DeleteThreadInput | None = None
@@ -34,6 +37,7 @@ class ThreadReply(Model):
     """The result of what was asked."""
 
     read: ReadMessagesResult | None = None
+    body: ReadBodyResult | None = None
     described: DescribeThreadResult | None = None
     put_text: PutTextResult | None = None
 
@@ -56,6 +60,11 @@ class ThreadWorkflow:
             return ThreadReply(
                 read=await workflow.execute_activity_method(ThreadActivities.read, input.read, **_OPTIONS)
             )
+        if input.read_body is not None:
+            body = await workflow.execute_activity_method(
+                ThreadActivities.read_body, input.read_body, **_OPTIONS
+            )
+            return ThreadReply(body=body)
         if input.describe is not None:
             found = await workflow.execute_activity_method(
                 ThreadActivities.describe, input.describe, **_OPTIONS
