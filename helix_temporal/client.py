@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._updates import Updates, root_error, typed, workflow_id
+from helix_temporal.models._json import check_text
 from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import (
@@ -88,7 +89,10 @@ class SessionClient:
             TimeoutError: No answer within ``timeout`` seconds; the message may be answered later, ask
                 again with the same id to get it.
             SessionTerminatedError: The session's run was terminated or timed out while we waited.
-            InvalidRequestError: The message is refused as it is, or no agent is named to start with.
+            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
+                empty, with a lone surrogate or U+0000, over 1 MiB.
+            InvalidIdError: The session's or the message's id is refused.
         """
         message_id = message_id or uuid.uuid4().hex
         message = UserMessage(id=message_id, **await self._text(thread_id or session_id, text, message_id))
@@ -239,9 +243,10 @@ class SessionClient:
         )
 
     async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
-        if len(text.encode(errors="surrogatepass")) <= INLINE_TEXT_BYTES:
+        check_text(text, "text")
+        if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {"text": text}
-        check_size(len(text.encode(errors="surrogatepass")), 1024 * 1024, "text")
+        check_size(len(text.encode()), 1024 * 1024, "text")
         put = PutTextInput(thread_id=thread_id, message_id=message_id, text=text)
         reply = await self._thread(ThreadRequest(do="put_text", put_text=put))
         assert reply.put_text is not None

@@ -8,6 +8,7 @@ from typing import Final
 from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models._json import check_text
 from helix_temporal.models.messages import Usage, check_size
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import (
@@ -143,8 +144,7 @@ class Handlers:
         check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
-        if any("\ud800" <= character <= "\udfff" or character == "\x00" for character in message.text):
-            raise InvalidRequestError("text holds a lone surrogate or U+0000")
+        check_text(message.text, "text")
 
     async def _on_ask(self, message: UserMessage) -> AskResult:
         if self._live.closing:
