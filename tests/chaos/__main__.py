@@ -13,6 +13,7 @@ from pathlib import Path
 from helix_temporal.devstack import start_stack
 from helix_temporal.settings import Settings
 from tests._services import stack_environment
+from tests.chaos._cancels import CancelCampaign
 from tests.chaos._kills import KillCampaign
 from tests.chaos._report import Progress, Report
 
@@ -23,7 +24,13 @@ async def _kills(settings: Settings, directory: Path, args: argparse.Namespace, 
     return await KillCampaign(settings, directory, seed=args.seed).run(args.kills, progress)
 
 
-CAMPAIGNS: dict[str, Campaign] = {"kills": _kills}
+async def _cancels(
+    settings: Settings, directory: Path, args: argparse.Namespace, progress: Progress
+) -> Report:
+    return await CancelCampaign(settings, directory, seed=args.seed).run(progress)
+
+
+CAMPAIGNS: dict[str, Campaign] = {"kills": _kills, "cancels": _cancels}
 
 
 def _arguments() -> argparse.Namespace:
@@ -54,13 +61,17 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="helix-chaos-") as directory,
         start_stack(("temporal", "redis", "s3"), environment=environment) as stack,
     ):
-        settings = Settings.from_env({**stack.env(), "HELIX_TASK_QUEUE": "chaos", "HELIX_ALLOW_PLAINTEXT": "true"})
+        settings = Settings.from_env(
+            {**stack.env(), "HELIX_TASK_QUEUE": "chaos", "HELIX_ALLOW_PLAINTEXT": "true"}
+        )
         reports = asyncio.run(_run(args, settings, Path(directory)))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     written = {"seed": args.seed, "campaigns": [report.as_json() for report in reports]}
     args.output.write_text(json.dumps(written, indent=2) + "\n")
     for report in reports:
-        sys.stdout.write("\n".join([report.line(), *(f"  {what}" for what in report.findings.all[:20])]) + "\n")
+        sys.stdout.write(
+            "\n".join([report.line(), *(f"  {what}" for what in report.findings.all[:20])]) + "\n"
+        )
     return 1 if any(report.findings.all for report in reports) else 0
 
 

@@ -36,13 +36,13 @@ class Place:
     backends: Backends
 
     async def judge(self, names: Sequence[str]) -> Findings:
-        """All sessions' threads against all books."""
-        threads = {name: await read_thread(self.backends, name) for name in names}
-        findings = check_books(self.ledger.read(), threads)
+        """All sessions' finished turns, as any reader sees them, and all books."""
+        whole = {name: await read_thread(self.backends, name) for name in names}
+        findings = check_books(self.ledger.read(), whole)
         for name in names:
-            findings += check_thread(
-                name, [ask for ask in self.people.asks if ask.session == name], threads[name]
-            )
+            finished = await read_thread(self.backends, name, committed_only=True)
+            asks = [ask for ask in self.people.asks if ask.session == name]
+            findings += check_thread(name, asks, finished)
         return findings
 
     def model_calls(self) -> int:
