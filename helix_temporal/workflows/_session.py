@@ -85,6 +85,10 @@ class AgentSession:
             self._live.cancelled = True
         except _Move:
             await self._move()
+        except GeneratorExit:
+            # The worker has ended with this run in its cache: whoever takes it over replays it.
+            self._live.rested = True
+            raise
         except Exception as error:  # noqa: BLE001 (raised again below, after the clean-up)
             failure, self._live.error = error, describe(error)
             self._live.end(ExitReason.FAILED, Status.FAILED)
