@@ -34,6 +34,7 @@ class _Beats:
         self._names: list[str] = list(details[3]) if len(details) > 3 else []
         self.finished = frozenset(self._names)
         self._last: tuple[str, int, int] | None = None
+        self._next: asyncio.TimerHandle | None = None
 
     def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
         self._last = what, number, size
@@ -44,6 +45,19 @@ class _Beats:
         """What was moved last, its number, its bytes, and the names that need not be moved again."""
         return (*self._last, self._names) if self._last else ()
 
+    def beat_in(self, seconds: float) -> None:
+        """Beat then, and every so many seconds from then on."""
+        self._next = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
+
+    def stop(self) -> None:
+        """No more beats."""
+        if self._next is not None:
+            self._next.cancel()
+
+    def _beat(self, seconds: float) -> None:
+        activity.heartbeat(*self.details())
+        self.beat_in(seconds)
+
 
 @contextlib.asynccontextmanager
 async def beating(every: float) -> AsyncIterator[Progress]:
@@ -53,16 +67,9 @@ async def beating(every: float) -> AsyncIterator[Progress]:
     knows what this one has finished.
     """
     progress = _Beats(activity.info().heartbeat_details)
-
-    async def beat() -> None:
-        while True:
-            activity.heartbeat(*progress.details())
-            await asyncio.sleep(every)
-
-    task = asyncio.create_task(beat())
+    # Not at once: most activities end before the first beat, and each costs the server a transaction.
+    progress.beat_in(every)
     try:
         yield progress
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        progress.stop()
