@@ -90,7 +90,11 @@ class Backends:
             self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
         )
         tools = ToolRunner(
-            self.threads, self.payloads, inline_result=limits.inline_tool_result_bytes, beat_every=every
+            self.threads,
+            self.payloads,
+            inline_result=limits.inline_tool_result_bytes,
+            inline_text=limits.inline_text_bytes,
+            beat_every=every,
         )
         found = [*_methods(sessions), *_methods(threads), *_methods(maintenance)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]

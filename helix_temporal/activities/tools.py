@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
-from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._step import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import HelixError, ThreadNotFoundError
@@ -39,6 +39,7 @@ class ToolRunner:
 
     Args:
         inline_result: Results up to so many bytes travel in the activity's result.
+        inline_text: Texts of users up to so many bytes do.
         beat_every: Seconds between background heartbeats.
     """
 
@@ -48,16 +49,18 @@ class ToolRunner:
         payloads: Payloads,
         *,
         inline_result: int = 2 * 1024,
+        inline_text: int = 8 * 1024,
         beat_every: float = 1.0,
     ) -> None:
         self._threads, self._payloads = threads, payloads
-        self._inline_result, self._beat_every = inline_result, beat_every
+        self._inline_result, self._inline_text = inline_result, inline_text
+        self._beat_every = beat_every
 
     def activities(self, agent: Agent) -> list[Callable[..., Any]]:
         """The activities of one agent's tools and hooks."""
         facts = agent.facts()
         tools = [self._tool(tool, tool.facts(agent.name).activity) for tool in agent.tools]
-        hooks = [_hook(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names()]
+        hooks = [self._hook(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names()]
         return [*tools, *hooks]
 
     def _tool(self, tool: Tool, name: str) -> Callable[..., Any]:
@@ -132,14 +135,30 @@ class ToolRunner:
                 fields[name] = getattr(outcome, name)
         return ToolResult(**fields)
 
+    # -- hooks
 
-def _hook(agent: Agent, hook: str, name: str) -> Callable[..., Any]:
-    event_type: Any = _EVENTS[hook]
+    def _hook(self, agent: Agent, hook: str, name: str) -> Callable[..., Any]:
+        event_type: Any = _EVENTS[hook]
 
-    async def run_hook(event: Any) -> UserMessageDecision | None:
-        return await agent.hooks.call(hook, event)
+        async def run_hook(event: Any) -> UserMessageDecision | None:
+            if isinstance(event, BeforeUserMessage):
+                return await self._decide(agent, event)
+            return await agent.hooks.call(hook, event)
 
-    run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
-    wrapped = typed(run_hook)
-    wrapped.__annotations__ = run_hook.__annotations__
-    return activity.defn(name=name)(wrapped)
+        run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
+        wrapped = typed(run_hook)
+        wrapped.__annotations__ = run_hook.__annotations__
+        return activity.defn(name=name)(wrapped)
+
+    async def _decide(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
+        """Show the hook the whole text, and put aside a long one that it makes of it."""
+        if event.ref is not None:
+            text = await self._payloads.get(event.thread_id, event.ref)
+            event = event.model_copy(update={"text": text, "ref": None})
+        decision = await agent.hooks.call("before_user_message", event)
+        if decision is None or len((decision.text or "").encode()) <= self._inline_text:
+            return decision
+        # A name of its own: the hook may be run again, on the text as it was sent.
+        key = f"text/{event.message_id}/changed"
+        ref = await self._payloads.put(event.thread_id, FAR, key, decision.text or "")
+        return UserMessageDecision(ref=ref)

@@ -62,14 +62,20 @@ class TurnCompleted(HookEvent):
 
 
 class BeforeUserMessage(HookEvent):
-    """A user's message has arrived and is not in the thread yet; the hook may change or refuse it."""
+    """A user's message has arrived and is not in the thread yet; the hook may change or refuse it.
+
+    Attributes:
+        ref: Names the text where it is too long to travel through the workflow.  Hooks of agents get
+            the whole text; functions of an `AgentSession` get an empty one and this name.
+    """
 
     message_id: Id
     text: str
+    ref: str | None = None
 
 
 class AfterUserMessage(HookEvent):
-    """A user's message is in the thread, as ``text`` says."""
+    """A user's message is in the thread, as ``text`` says; a long text is empty here: read the thread."""
 
     message_id: Id
     text: str
@@ -81,9 +87,11 @@ class UserMessageDecision(Model):
     Attributes:
         text: Stands in the thread instead of the user's text.
         refuse: Why the message is refused; the sender is told and nothing enters the thread.
+        ref: Set by the worker instead of ``text`` when that is too long to travel.
     """
 
     text: str | None = None
+    ref: str | None = None
     refuse: str | None = None
 
     @model_validator(mode="after")

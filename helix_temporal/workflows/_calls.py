@@ -127,13 +127,15 @@ class TemporalCalls:
 
     async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
         """Run a hook that is an activity."""
-        decision: UserMessageDecision | None = await workflow.execute_activity(
+        call = workflow.execute_activity(
             activity,
             event,
             result_type=UserMessageDecision | None,  # type: ignore[arg-type]
             start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
             retry_policy=self._retry(maximum_attempts=3),
         )
+        # A cancel must not look like a hook that failed.
+        decision: UserMessageDecision | None = await _typed(call)
         return decision
 
     async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:

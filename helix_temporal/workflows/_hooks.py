@@ -61,9 +61,7 @@ class Hooks:
             found = await found if inspect.isawaitable(found) else found
             if isinstance(found, str):
                 found = UserMessageDecision(text=found)
-            if isinstance(found, UserMessageDecision) and (
-                found.text is not None or found.refuse is not None
-            ):
+            if isinstance(found, UserMessageDecision) and found != UserMessageDecision():
                 return found
         activity = getattr(facts.hooks, name)
         return await self._calls.hook(activity, event) if activity is not None else None

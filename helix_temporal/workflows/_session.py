@@ -254,13 +254,17 @@ class AgentSession:
             return entries
         admitted = []
         for entry in entries:
-            event = BeforeUserMessage(**self._who(), message_id=entry.message.id, text=entry.message.text)
+            message = entry.message
+            event = BeforeUserMessage(
+                **self._who(), message_id=message.id, text=message.text, **_given(ref=message.ref)
+            )
             decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
             if decision.refuse is not None:
                 self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 continue
-            if decision.text is not None:
-                entry.message = entry.message.model_copy(update={"text": decision.text, "ref": None})
+            if decision.text is not None or decision.ref is not None:
+                changed = {"text": decision.text or "", "ref": decision.ref}
+                entry.message = message.model_copy(update=changed)
             admitted.append(entry)
         return admitted
 

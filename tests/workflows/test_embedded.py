@@ -1,0 +1,175 @@
+"""`AgentSession` inside a user's own workflow: function hooks, and the application's own state."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import CancelledError
+
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    SessionInput,
+    SessionOptions,
+    SessionResult,
+    UserMessage,
+)
+from tests.workflows._desk import Desk, Gate
+from tests.workflows._embedded import EmbeddedSession
+from tests.workflows.conftest import Stand
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+Handle = WorkflowHandle[EmbeddedSession, SessionResult]
+
+
+async def start(stand: Stand, session_id: str, **changes: Any) -> Handle:
+    """The workflow with a session inside."""
+    options = SessionOptions(**({"idle_timeout": 60} | changes.pop("options", {})))
+    return await stand.served.client.start_workflow(
+        EmbeddedSession.run,
+        SessionInput(session_id=session_id, agent="main", options=options, **changes),
+        id=f"embedded-{session_id}",
+        task_queue=stand.served.plugin.settings.task_queue,
+    )
+
+
+async def ask(handle: Handle, text: str, message_id: str = "") -> AskResult:
+    message = UserMessage(id=message_id or f"m-{text[:20]}", text=text)
+    return await handle.execute_update("ask", message, result_type=AskResult)
+
+
+async def test_function_hooks_hear_a_sessions_life(stand: Stand, sid: str) -> None:
+    """In the order of an agent's hooks, without any activity."""
+    handle = await start(stand, sid)
+    assert (await ask(handle, "hello")).text == "1: hello"
+    await handle.execute_update("close")
+    await handle.result()
+    assert await handle.query(EmbeddedSession.heard) == [
+        "session_started",
+        "before_user_message",
+        "after_user_message",
+        "turn_completed",
+        "session_ended",
+    ]
+
+
+async def test_a_function_hook_changes_and_refuses(stand: Stand, sid: str) -> None:
+    """As the activity does."""
+    handle = await start(stand, sid)
+    assert (await ask(handle, "change me")).text == "1: CHANGE ME"
+    assert (await ask(handle, "refuse me")).status is AskStatus.REFUSED
+    await handle.execute_update("close")
+    await handle.result()
+
+
+@pytest.mark.parametrize(
+    "name", ["session_started", "after_user_message", "turn_completed", "session_ended", "before_user_message"]
+)
+async def test_a_failing_function_hook_never_wedges_the_workflow_task(
+    stand: Stand, sid: str, name: str
+) -> None:
+    """A plain exception in workflow code would be retried for ever."""
+    handle = await start(stand, sid, metadata={"fails": name})
+    status = (await ask(handle, "hello")).status
+    assert status is (AskStatus.REFUSED if name == "before_user_message" else AskStatus.ANSWERED)
+    await handle.execute_update("close")
+    assert (await asyncio.wait_for(handle.result(), 20)).status == "completed"
+
+
+async def test_a_function_end_hook_hears_of_a_cancel(stand: Stand, sid: str) -> None:
+    """Function hooks are told on every way out, as activities are."""
+    handle = await start(stand, sid)
+    await ask(handle, "hello")
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as caught:
+        await asyncio.wait_for(handle.result(), 20)
+    assert isinstance(caught.value.cause, CancelledError)
+    assert (await handle.query(EmbeddedSession.heard))[-1] == "session_ended"
+
+
+async def test_values_survive_close_and_reopen(stand: Stand, sid: str) -> None:
+    """An application's state belongs to the session, wherever its thread has been."""
+    handle = await start(stand, sid, options={"persistent": False}, messages=(UserMessage(id="1", text="a"),))
+    await handle.result()
+    handle = await start(stand, sid, options={"persistent": False}, messages=(UserMessage(id="2", text="b"),))
+    await handle.result()
+    assert await handle.query(EmbeddedSession.values) == {"turns": 2}
+
+
+async def test_values_survive_continue_as_new(stand: Stand, sid: str) -> None:
+    """They travel with what a run takes along, saved or not."""
+    handle = await start(stand, sid, options={"max_turns_per_run": 2})
+    for number in range(5):
+        while (await ask(handle, f"{number}")).status is AskStatus.MOVED:
+            await asyncio.sleep(0.02)
+    assert await handle.query(EmbeddedSession.values) == {"turns": 5}
+    await handle.execute_update("close")
+    await handle.result()
+
+
+async def test_values_changed_between_turns_are_saved_at_the_end(stand: Stand, sid: str) -> None:
+    """Nobody has to send a message for a change to count."""
+    handle = await start(stand, sid)
+    await ask(handle, "hello")
+    await handle.signal(EmbeddedSession.set_value, "vip")
+    await handle.execute_update("close")
+    await handle.result()
+    handle = await start(stand, sid)
+    await ask(handle, "again")
+    assert (await handle.query(EmbeddedSession.values))["vip"] is True
+    await handle.execute_update("close")
+    await handle.result()
+
+
+async def test_values_changed_before_a_repeated_message_are_saved(stand: Stand, sid: str) -> None:
+    """A turn that adds nothing to the thread saves nothing, so the change is still to be saved."""
+    handle = await start(stand, sid)
+    await ask(handle, "hello", "m-1")
+    await handle.execute_update("close")
+    await handle.result()
+    handle = await start(stand, sid)
+    await handle.signal(EmbeddedSession.set_value, "vip")
+    await ask(handle, "hello", "m-1")
+    await handle.execute_update("close")
+    await handle.result()
+    handle = await start(stand, sid)
+    await ask(handle, "again", "m-2")
+    assert (await handle.query(EmbeddedSession.values)).get("vip") is True
+    await handle.execute_update("close")
+    await handle.result()
+
+
+async def test_a_lasting_handler_of_the_application_does_not_fill_the_history(stand: Stand, sid: str) -> None:
+    """The session waits for it to end rather than resting over and over."""
+    handle = await start(stand, sid)
+    await ask(handle, "hello")
+    held = asyncio.create_task(handle.execute_update(EmbeddedSession.hold))
+    await asyncio.sleep(0.1)
+    await handle.execute_update("close")
+    await asyncio.sleep(0.5)
+    count = len([event async for event in handle.fetch_history_events()])
+    await asyncio.sleep(0.3)
+    assert len([event async for event in handle.fetch_history_events()]) == count
+    await handle.signal(EmbeddedSession.let_go)
+    await held
+    assert (await asyncio.wait_for(handle.result(), 10)).status == "completed"
+
+
+async def test_an_embedded_session_serves_messages_while_a_handler_lasts(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The application's business and the conversation go on side by side."""
+    gate = Gate()
+    desk.scripts[sid] = gate.then()
+    handle = await start(stand, sid)
+    held = asyncio.create_task(handle.execute_update(EmbeddedSession.hold))
+    asked = asyncio.create_task(ask(handle, "hello"))
+    await gate.reached.wait()
+    gate.opened.set()
+    assert (await asked).text == "1: hello"
+    await handle.signal(EmbeddedSession.let_go)
+    await held
+    await handle.execute_update("close")
+    await handle.result()
