@@ -39,6 +39,8 @@ def validate_id(value: object, what: str = "id") -> str:
         raise InvalidIdError(f"{what}: empty")
     if len(value) > MAX_CHARACTERS:
         raise InvalidIdError(f"{what}: {len(value)} characters, at most {MAX_CHARACTERS} allowed")
+    if value.isascii() and value.isprintable():
+        return value
     for at, character in enumerate(value):
         category = unicodedata.category(character)
         if category == "Cc":
