@@ -7,30 +7,73 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from helix_temporal.devstack import start_stack
+from helix_temporal.devstack import Valkey, start_stack, start_valkey
 from helix_temporal.settings import Settings
 from tests._services import stack_environment
 from tests.chaos._cancels import CancelCampaign
 from tests.chaos._kills import KillCampaign
+from tests.chaos._redis import RedisCampaigns
 from tests.chaos._report import Progress, Report
-
-Campaign = Callable[[Settings, Path, argparse.Namespace, Progress], Awaitable[Report]]
-
-
-async def _kills(settings: Settings, directory: Path, args: argparse.Namespace, progress: Progress) -> Report:
-    return await KillCampaign(settings, directory, seed=args.seed).run(args.kills, progress)
+from tests.chaos._s3 import S3Campaigns
+from tests.chaos._terminates import TerminateCampaign
 
 
-async def _cancels(
-    settings: Settings, directory: Path, args: argparse.Namespace, progress: Progress
-) -> Report:
-    return await CancelCampaign(settings, directory, seed=args.seed).run(progress)
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all campaigns of one command share; ``valkey`` is one to wipe and kill."""
+
+    settings: Settings
+    directory: Path
+    valkey: Valkey
+    seed: int
+    kills: int
+    progress: Progress
 
 
-CAMPAIGNS: dict[str, Campaign] = {"kills": _kills, "cancels": _cancels}
+async def _kills(run: Run) -> list[Report]:
+    return [await KillCampaign(run.settings, run.directory, seed=run.seed).run(run.kills, run.progress)]
+
+
+async def _drains(run: Run) -> list[Report]:
+    campaign = KillCampaign(run.settings, run.directory, seed=run.seed, graceful=True)
+    return [await campaign.run(max(run.kills // 3, 1), run.progress)]
+
+
+async def _redis(run: Run) -> list[Report]:
+    campaigns = RedisCampaigns(run.settings, run.valkey, run.directory, seed=run.seed)
+    return [
+        await campaigns.wiped_at_turns(60, run.progress),
+        await campaigns.wiped_at_random(600, run.progress),
+        await campaigns.rolled_back(20, run.progress),
+        await campaigns.down(5, run.progress),
+    ]
+
+
+async def _cancels(run: Run) -> list[Report]:
+    return [await CancelCampaign(run.settings, run.directory, seed=run.seed).run(run.progress)]
+
+
+async def _terminates(run: Run) -> list[Report]:
+    return [await TerminateCampaign(run.settings, run.directory, seed=run.seed).run(60, run.progress)]
+
+
+async def _s3(run: Run) -> list[Report]:
+    campaigns = S3Campaigns(run.settings, run.valkey, run.directory, seed=run.seed)
+    return [await campaigns.down_at_exit(6, run.progress), await campaigns.flapping(200, run.progress)]
+
+
+CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
+    "kills": _kills,
+    "drains": _drains,
+    "redis": _redis,
+    "cancels": _cancels,
+    "terminates": _terminates,
+    "s3": _s3,
+}
 
 
 def _arguments() -> argparse.Namespace:
@@ -44,12 +87,11 @@ def _arguments() -> argparse.Namespace:
     return args
 
 
-async def _run(args: argparse.Namespace, settings: Settings, directory: Path) -> list[Report]:
-    progress = Progress(shown=True)
-    reports = []
-    for name in args.only or CAMPAIGNS:
-        progress(f"{name}, seed {args.seed}", final=True)
-        reports.append(await CAMPAIGNS[name](settings, directory, args, progress))
+async def _run(names: Sequence[str], run: Run) -> list[Report]:
+    reports: list[Report] = []
+    for name in names:
+        run.progress(f"{name}, seed {run.seed}", final=True)
+        reports += await CAMPAIGNS[name](run)
     return reports
 
 
@@ -60,11 +102,13 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="helix-chaos-") as directory,
         start_stack(("temporal", "redis", "s3"), environment=environment) as stack,
+        start_valkey(persistent=True, environment=environment) as valkey,
     ):
         settings = Settings.from_env(
             {**stack.env(), "HELIX_TASK_QUEUE": "chaos", "HELIX_ALLOW_PLAINTEXT": "true"}
         )
-        reports = asyncio.run(_run(args, settings, Path(directory)))
+        run = Run(settings, Path(directory), valkey, args.seed, args.kills, Progress(shown=True))
+        reports = asyncio.run(_run(args.only or list(CAMPAIGNS), run))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     written = {"seed": args.seed, "campaigns": [report.as_json() for report in reports]}
     args.output.write_text(json.dumps(written, indent=2) + "\n")

@@ -45,7 +45,9 @@ class BookedModel:
         """Answer, or ask for tools."""
         token, new = secrets.token_hex(8), waiting(request.messages)
         ids = [message.id for message in new]
-        self._ledger.write("model", session=request.session_id, inputs=ids, token=token, step=request.step_key)
+        self._ledger.write(
+            "model", session=request.session_id, inputs=ids, token=token, step=request.step_key
+        )
         await asyncio.sleep(random.uniform(0, 2 * self._seconds))
         wanted = _TOOLS.search(new[-1].text) if new[-1].role == "user" else None
         calls = tuple(

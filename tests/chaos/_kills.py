@@ -28,17 +28,23 @@ class KillCampaign:
 
     Args:
         turns_per_run: Sessions continue as new after so many turns.
+        graceful: SIGTERM instead of SIGKILL: the worker drains while its successor serves already.
     """
 
     def __init__(
         self, settings: Settings, directory: Path, *, seed: int, sessions: int = 4, askers: int = 2,
         turns_per_run: int = 6,
+        graceful: bool = False,
     ) -> None:  # fmt: skip
-        self._settings, self._books = quick(settings), directory / f"kills-{seed}.jsonl"
+        self._settings, self._books = (
+            quick(settings),
+            directory / f"{'drains' if graceful else 'kills'}-{seed}.jsonl",
+        )
         self._random, self._seed = random.Random(seed), seed
-        self._names = [f"k{seed % 1_000_000}-{number}" for number in range(sessions)]
+        self._names = [f"{'g' if graceful else 'k'}{seed}-{number}" for number in range(sessions)]
         self._askers = askers
         self._options = SessionOptions(idle_timeout=120, max_turns_per_run=turns_per_run)
+        self._graceful, self._drains = graceful, list[float]()
         self._deaths: dict[int, int] = {}
         self._recoveries: list[float] = []
         self._stuck: list[str] = []
@@ -79,12 +85,25 @@ class KillCampaign:
                 f"no answer within {RECOVERY_SECONDS:.0f} s before kill {len(self._deaths) + 1}"
             )
         await asyncio.sleep(self._random.uniform(0, 0.5))
+        if self._graceful:
+            return await self._replace(worker)
         killed = time.monotonic()
         worker.kill()
         self._deaths[worker.pid] = time.monotonic_ns()
         worker.stop()
         successor = WorkerProcess(self._settings, self._books)
         asyncio.get_running_loop().create_task(self._time(people, killed))
+        return successor
+
+    async def _replace(self, worker: WorkerProcess) -> WorkerProcess:
+        successor = WorkerProcess(self._settings, self._books)
+        began = time.monotonic()
+        worker.terminate()
+        code = await worker.ended()
+        self._drains.append(time.monotonic() - began)
+        if code:
+            self._stuck.append(f"a worker that was to drain ended with {code}")
+        worker.stop()
         return successor
 
     async def _time(self, people: People, killed: float) -> None:
@@ -111,7 +130,7 @@ class KillCampaign:
         )
         findings += Findings(wrong_answers=wrong, others=self._stuck)
         figures = {
-            "kills": len(self._deaths),
+            "kills": len(self._deaths) + len(self._drains),
             "sessions": len(self._names),
             "asks": len(people.asks),
             "messages": sum(map(len, threads.values())),
@@ -120,7 +139,9 @@ class KillCampaign:
             "recovery_worst_seconds": round(max(self._recoveries, default=0), 2),
             "seconds": round(seconds, 1),
         }
-        return Report("kills", self._seed, findings, figures)
+        if self._graceful:
+            figures |= {"drain_worst_seconds": round(max(self._drains, default=0), 2)}
+        return Report("drains" if self._graceful else "kills", self._seed, findings, figures)
 
 
 async def read_all(settings: Settings, names: Sequence[str]) -> dict[str, list[Message]]:

@@ -67,13 +67,13 @@ def check_thread(session: str, asks: Sequence[Ask], messages: Sequence[Message])
     """One session's thread against the books of those who asked."""
     found = Findings()
     at = {message.id: position for position, message in enumerate(messages)}
-    for id, times in Counter(message.id for message in messages).items():
+    for each, times in Counter(message.id for message in messages).items():
         if times > 1:
-            found.doubled.append(f"{session}: message {id} stands {times} times")
+            found.doubled.append(f"{session}: message {each} stands {times} times")
     for ask in asks:
         _check_ask(ask, at, messages, found)
-    for id in {each.id for each in messages if each.role == "user"} - {ask.message_id for ask in asks}:
-        found.others.append(f"{session}: nobody asked {id}")
+    for each in {each.id for each in messages if each.role == "user"} - {ask.message_id for ask in asks}:
+        found.others.append(f"{session}: nobody asked {each}")
     for asker in {ask.asker for ask in asks}:
         places = [at[ask.message_id] for ask in asks if ask.asker == asker and ask.message_id in at]
         if places != sorted(places):

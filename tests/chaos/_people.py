@@ -42,14 +42,14 @@ class People:
         self._ask_timeout = ask_timeout
         self._progress = asyncio.Condition()
 
-    async def ask(self, session: str, text: str, *, asker: int = 0) -> Ask:
-        """Ask one message and write down what came of it."""
+    async def ask(self, session: str, text: str, *, asker: int = 0, agent: str | None = AGENT) -> Ask:
+        """Ask one message and write down what came of it; without ``agent`` no session is started."""
         number = sum(ask.session == session and ask.asker == asker for ask in self.asks)
         ask = Ask(session, asker, number, f"{session}-{asker}-{number}", text)
         self.asks.append(ask)
         try:
             ask.result = await self.sessions.ask(
-                session, text, agent=AGENT, message_id=ask.message_id, timeout=self._ask_timeout
+                session, text, agent=agent, message_id=ask.message_id, timeout=self._ask_timeout
             )
         except (HelixError, TimeoutError) as error:
             ask.error = f"{type(error).__name__}: {error}"

@@ -25,7 +25,7 @@ class Place:
     """Where a campaign happens.
 
     Attributes:
-        backends: Of the worker; unwrapped stores of its own are for looking at.
+        backends: For looking at: not the worker's own.
     """
 
     settings: Settings
@@ -38,7 +38,11 @@ class Place:
     async def judge(self, names: Sequence[str]) -> Findings:
         """All sessions' finished turns, as any reader sees them, and all books."""
         whole = {name: await read_thread(self.backends, name) for name in names}
-        findings = check_books(self.ledger.read(), whole)
+        return check_books(self.ledger.read(), whole) + await self.judge_asks(names)
+
+    async def judge_asks(self, names: Sequence[str]) -> Findings:
+        """All sessions' finished turns against the books of those who asked."""
+        findings = Findings()
         for name in names:
             finished = await read_thread(self.backends, name, committed_only=True)
             asks = [ask for ask in self.people.asks if ask.session == name]
@@ -60,18 +64,23 @@ async def open_place(
     seed: int = 0,
     model_seconds: float = 0.01,
     ask_timeout: float = 90.0,
+    looking: Settings | None = None,
 ) -> AsyncIterator[Place]:
-    """A running worker over these settings; everything is closed at the end."""
+    """A running worker over these settings; everything is closed at the end.
+
+    ``looking`` are the settings of those who look, where the worker's ones lead through broken lines.
+    """
     ledger = Ledger(directory / f"{name}.jsonl")
     agent = chaos_agent(ledger, model_seconds=model_seconds, tool_seconds=model_seconds)
     client, plugin = await connect(settings, [agent])
-    backends = WrappedBackends(settings, hot=lambda hot: BookedHot(hot, ledger))
-    use_backends(plugin, backends)
+    use_backends(plugin, WrappedBackends(settings, hot=lambda hot: BookedHot(hot, ledger)))
+    backends = Backends(looking or settings)
     people = People(client, settings, options=options, seed=seed, ask_timeout=ask_timeout)
     try:
         async with HelixWorker(client, plugin):
             yield Place(settings, client, plugin, people, ledger, backends)
     finally:
+        await backends.close()
         ledger.close()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from helix_temporal.devstack import Valkey
@@ -80,7 +81,7 @@ class RedisCampaigns:
 
     # -- how
 
-    def _open(self, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _open(self, name: str) -> AbstractAsyncContextManager[Place]:
         return open_place(
             self._settings, self._directory, f"{name}-{self._seed}", options=OPTIONS, seed=self._seed
         )

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from helix_temporal.settings import Settings
@@ -29,7 +28,7 @@ class WorkerProcess:
         self, settings: Settings, books: Path, *, model_seconds: float = 0.03, drain: float = 5.0
     ) -> None:
         arguments = (settings, books, model_seconds, drain)
-        self._process: ForkServerProcess = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
+        self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -62,7 +61,7 @@ def _run(settings: Settings, books: Path, model_seconds: float, drain: float) ->
     log = os.open(books.with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     asyncio.run(_serve(settings, Ledger(books), model_seconds, drain))
 
 
@@ -72,7 +71,7 @@ async def _serve(settings: Settings, ledger: Ledger, model_seconds: float, drain
     parent = multiprocessing.parent_process()
     assert parent is not None
     # A worker whose campaign was killed must not live on.
-    loop.add_reader(int(parent.sentinel), os._exit, 1)  # type: ignore[arg-type]
+    loop.add_reader(int(parent.sentinel), os._exit, 1)
     client, plugin = await connect(settings, [chaos_agent(ledger, model_seconds=model_seconds)])
     use_backends(plugin, WrappedBackends(settings, hot=lambda hot: BookedHot(hot, ledger)))
     async with HelixWorker(client, plugin, drain=drain):

@@ -13,3 +13,11 @@ async def test_killed_workers_lose_nothing_double_nothing_and_pay_nothing_twice(
     """The reason why the store operations are activities at all; `make chaos` kills hundreds."""
     report = await KillCampaign(settings, tmp_path, seed=seed, sessions=3).run(12, Progress(shown=False))
     report.check()
+
+
+async def test_workers_that_are_replaced_under_load_drain_and_lose_nothing(
+    settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """A deploy is a SIGTERM to every worker, many times a day."""
+    campaign = KillCampaign(settings, tmp_path, seed=seed, sessions=3, graceful=True)
+    (await campaign.run(8, Progress(shown=False))).check()
