@@ -1,5 +1,6 @@
 """Large texts and tool results: kept aside under a name, so that workflows carry the name alone."""
 
+import hashlib
 from typing import Final
 
 import orjson
@@ -17,9 +18,13 @@ FAR: Final = 10**19
 """A position past any thread: for payloads that are named before their step is known."""
 
 
-def payload_key(position: int, key: str) -> str:
-    """The name of a payload that waits for the step at ``position``."""
-    return f"{position:020}/{encode_id(key)}"
+def payload_key(position: int, key: str, data: bytes) -> str:
+    """The name of a payload that waits for the step at ``position``.
+
+    Other bytes have another name: what an attempt wrote that was given up, and that lands late, is
+    not taken for the result that counted.
+    """
+    return f"{position:020}/{encode_id(f'{hashlib.sha256(data).hexdigest()[:16]}/{key}')}"
 
 
 class Payloads:
@@ -30,8 +35,9 @@ class Payloads:
 
     async def put(self, thread_id: str, position: int, key: str, content: str | list[JsonObject]) -> str:
         """Keep content; returns the reference to bring it back with."""
-        name = payload_key(position, key)
-        await self._store.put_payload(thread_id, name, orjson.dumps(content), TTL_SECONDS)
+        data = orjson.dumps(content)
+        name = payload_key(position, key, data)
+        await self._store.put_payload(thread_id, name, data, TTL_SECONDS)
         return name
 
     async def get(self, thread_id: str, ref: str) -> str | list[JsonObject]:

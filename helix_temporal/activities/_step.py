@@ -152,13 +152,21 @@ class Stepper:
         )
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive(step, appended)
-        return self._result(appended, from_record(answer), receipt, seen.dropped)
+        # What stands may be another answer than a moment ago: the record was lost and came back.
+        return self._result(appended, from_record(appended.records[-1]), receipt, seen.dropped)
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
-        """Every input is in the thread already: where its answer is."""
+        """Every input is in the thread already: where its answer is.
+
+        Raises:
+            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+        """
+        if seen.view.last_id_at_head != request.head.last_id:
+            raise _elsewhere(thread_id, request.head)
         window = [*seen.view.earlier_ids, *(record.id for record in seen.view.before)]
+        start = request.head.position - len(window)
         last = max(at for at, known in enumerate(window) if known in seen.dropped)
-        position = request.head.position - len(window) + last + 1
+        position = start + last + 1
         answer = None
         while answer is None and position < request.head.position:
             page = await self._threads.read(
@@ -166,10 +174,13 @@ class Stepper:
                     thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
                 )
             )
+            ids = [each.id for each in page.records]
+            if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
+                raise _elsewhere(thread_id, request.head)
             found = next((at for at, each in enumerate(page.records) if each.kind == Kind.ANSWER), None)
             if found is not None:
                 answer = AnswerRef(position=page.first + found, id=page.records[found].id)
-            position = page.first + max(len(page.records), 1)
+            position = page.first + len(ids)
         version = seen.view.header.slice_version
         return RunStepResult(head=request.head, answer=answer, dropped=seen.dropped, slice_version=version)
 
@@ -313,6 +324,12 @@ class Stepper:
         if len(orjson.dumps(call.arguments)) <= self._limits.inline_arguments:
             return call
         return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
+
+
+def _elsewhere(thread_id: str, head: Head) -> HeadMovedError:
+    return HeadMovedError(
+        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; open it again"
+    )
 
 
 LARGE_ARGUMENTS: Final = "__helix_large__"
