@@ -10,11 +10,11 @@ from helix_temporal.worker import connect
 
 
 async def main(session_id: str = "customer-42", *words: str) -> None:
-    """Three lines: connect, ask, print."""
-    client, _ = await connect(Settings.from_env(os.environ))
-    answer = await SessionClient(client).ask(
-        session_id, " ".join(words) or "Where is NL-20417?", agent="support"
-    )
+    """Connect, ask, print."""
+    settings = Settings.from_env(os.environ)
+    client, _ = await connect(settings)
+    sessions = SessionClient(client, task_queue=settings.task_queue)
+    answer = await sessions.ask(session_id, " ".join(words) or "Where is NL-20417?", agent="support")
     print(answer.text or answer.error)
 
 

@@ -1,0 +1,153 @@
+"""The examples run as their pages say, on real servers, each in processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.devstack import S3Endpoint
+from tests.docs._pages import ROOT
+
+CONVERSATION = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Where is order 7?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "at your door"},
+    {"role": "assistant", "content": "At your door. 祝好"},
+    {"role": "user", "content": "Thanks!"},
+    {"role": "assistant", "content": "You're welcome."},
+    {"role": "user", "content": "Bye"},
+    {"role": "assistant", "content": "Bye."},
+]
+
+
+@pytest.fixture
+def variables(temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str) -> dict[str, str]:
+    """What `helix-temporal dev` prints, with names of the test's own."""
+    assert s3.access_key is not None
+    assert s3.secret_key is not None
+    return {
+        "HELIX_TEMPORAL_ADDRESS": temporal_address,
+        "HELIX_REDIS_URL": redis_url,
+        "HELIX_S3_ENDPOINT": s3.endpoint,
+        "HELIX_S3_BUCKET": s3.bucket,
+        "HELIX_S3_REGION": s3.region,
+        "HELIX_S3_ACCESS_KEY": s3.access_key,
+        "HELIX_S3_SECRET_KEY": s3.secret_key,
+        "HELIX_ALLOW_PLAINTEXT": "true",
+        "HELIX_REDIS_PREFIX": f"{unique}:",
+        "HELIX_S3_PREFIX": unique,
+        "HELIX_TASK_QUEUE": unique,
+    }
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The test's own, with nothing of the package's but these variables."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
+    return {**own, **variables, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+
+
+def run(command: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program of the project from its directory."""
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@contextmanager
+def running(script: str, variables: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """A worker for as long as the block runs; it must then stop by itself when told to."""
+    process = subprocess.Popen(
+        [sys.executable, script],
+        cwd=ROOT,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    assert output.endswith("Stopped: what was running has finished.\n")
+
+
+def test_the_client_gets_an_answer_from_the_worker(variables: dict[str, str], unique: str) -> None:
+    """The three terminals of the README; short programs must also end well."""
+    with running("workers/session_worker.py", variables):
+        asked = run(["examples/quickstart/client.py", unique], variables)
+        again = run(["examples/quickstart/client.py", unique, "hello"], variables)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "shipped" in asked.stdout
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.startswith("I remember 4 messages")
+
+
+def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> None:
+    """It says which schedules it keeps."""
+    with running("workers/maintenance_worker.py", variables) as process:
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+    assert f"'{variables['HELIX_TASK_QUEUE']}-maintenance'" in first
+    assert second.count("helix-janitor/") == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"HELIX_AGENTS": "agent"}, "InvalidConfigError: HELIX_AGENTS: 'agent' is not module:attribute"),
+        ({"HELIX_AGENTS": "nowhere:agent"}, "InvalidConfigError: HELIX_AGENTS: 'nowhere:agent': No module"),
+        ({"HELIX_AGENTS": "agent:ORDERS"}, "'agent:ORDERS' is dict; an Agent or a list expected"),
+        ({"HELIX_FLUSH": "never"}, "InvalidConfigError: flush:"),
+    ],
+)
+def test_a_worker_that_is_set_up_wrongly_says_what_is_wrong(changes: dict[str, str], message: str) -> None:
+    """One line, no traceback, no server needed to find out."""
+    ran = run(["workers/session_worker.py"], changes)
+    assert ran.returncode == 1
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_plays_any_conversation_and_every_number_is_right(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    """The main job: two workers killed, Redis wiped, nothing lost, nothing doubled, nothing paid twice."""
+    path = tmp_path / "short.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in CONVERSATION))
+    ran = run(["examples/quickstart/demo.py", str(path)], variables)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    assert ran.stdout.count("killed (SIGKILL)") == 2
+    assert "All numbers are right" in ran.stdout
+    assert max(len(line) for line in ran.stdout.splitlines()) <= 100
+
+
+def test_the_demo_says_in_one_line_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    """Nobody should read a traceback to learn that a path is wrong."""
+    ran = run(["examples/quickstart/demo.py", str(tmp_path / "nothing.json")], {})
+    assert ran.returncode == 1
+    assert len(ran.stdout.splitlines()) == 1
+    assert ran.stderr == ""

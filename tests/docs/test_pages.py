@@ -1,0 +1,105 @@
+"""Pages that are true: their code runs, their links lead somewhere, their tables name what is there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.settings import Limits, Settings, Timeouts
+from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name
+
+README = ROOT / "README.md"
+RECIPES = [(page, block) for page in PAGES if page != README for block in blocks(page, "python")]
+
+
+def run_python(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a block as its own program, where nothing of the project lies around."""
+    script = directory / "block.py"
+    script.write_text(code)
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_snippet_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    """It is the first thing that anybody tries."""
+    (snippet,) = blocks(README, "python")
+    ran = run_python(snippet, tmp_path)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It is on its way.\n", "")
+
+
+def test_the_snippet_of_the_readme_is_short() -> None:
+    """Fifteen lines are read, thirty are not."""
+    (snippet,) = blocks(README, "python")
+    assert len([line for line in snippet.splitlines() if line.strip()]) <= 15
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    """Depth belongs to docs/."""
+    assert len(README.read_text().splitlines()) <= 110
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), RECIPES, ids=[f"{name(page)}-{at}" for at, (page, _) in enumerate(RECIPES)]
+)
+def test_a_recipe_runs_as_it_stands(page: Path, block: str, tmp_path: Path) -> None:
+    """A recipe that fails is worse than none."""
+    ran = run_python(block, tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, ""), name(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    """Files are renamed, links stay behind."""
+    broken = []
+    for link in links(page):
+        if re.match(r"https?:|mailto:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_targets_of_make_that_pages_name_are_there(page: Path) -> None:
+    """``make`` says "no rule" and nothing else."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(), re.MULTILINE))
+    assert named - targets == set()
+
+
+def test_the_page_of_settings_has_every_variable_and_no_other() -> None:
+    """A variable that is not written down does not exist; one that is misspelt there is ignored."""
+    known = {
+        *(f"HELIX_{field.upper()}" for field in Settings.model_fields.keys() - {"timeouts", "limits"}),
+        *(f"HELIX_TIMEOUT_{field.upper()}" for field in Timeouts.model_fields),
+        *(f"HELIX_LIMIT_{field.upper()}" for field in Limits.model_fields),
+    }
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert set(re.findall(r"^\| `(HELIX_[A-Z0-9_]+)`", page, re.MULTILINE)) == known | {"HELIX_AGENTS"}
+
+
+def test_every_decision_is_in_the_list() -> None:
+    """One that is not listed is not found."""
+    pages = {path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    assert set(links(ROOT / "docs" / "adr" / "README.md")) == pages
+
+
+def test_every_guarantee_names_a_test() -> None:
+    """A promise that nothing breaks on purpose is a hope."""
+    rows = re.findall(
+        r"^\| (I\d+) \|.*\|(.*)\|$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE
+    )
+    assert [row for row, _ in rows] == [f"I{number}" for number in range(1, 15)]
+    assert [row for row, tests in rows if "](../" not in tests and "`make" not in tests] == []
