@@ -8,7 +8,6 @@ hex digits of the id's SHA-256 — stores keep the original beside it and compar
 
 import hashlib
 import re
-import unicodedata
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -19,6 +18,7 @@ MAX_CHARACTERS = 256
 MAX_BYTES = 512
 MAX_ENCODED = 120
 
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9_-]|~[0-9a-f]{2})+")
 _SHORTENED = re.compile(r".{60}~[0-9a-f]{32}")
 _HEX = re.compile(rb"~([0-9a-f]{2})")
@@ -41,12 +41,11 @@ def validate_id(value: object, what: str = "id") -> str:
         raise InvalidIdError(f"{what}: {len(value)} characters, at most {MAX_CHARACTERS} allowed")
     if value.isascii() and value.isprintable():
         return value
-    for at, character in enumerate(value):
-        category = unicodedata.category(character)
-        if category == "Cc":
-            raise InvalidIdError(f"{what}: control character U+{ord(character):04X} at {at}")
-        if category == "Cs":
-            raise InvalidIdError(f"{what}: lone surrogate at {at}")
+    refused = _REFUSED.search(value)
+    if refused is not None:
+        if "\ud800" <= refused[0] <= "\udfff":
+            raise InvalidIdError(f"{what}: lone surrogate at {refused.start()}")
+        raise InvalidIdError(f"{what}: control character U+{ord(refused[0]):04X} at {refused.start()}")
     size = len(value.encode())
     if size > MAX_BYTES:
         raise InvalidIdError(f"{what}: {size} bytes of UTF-8, at most {MAX_BYTES} allowed")

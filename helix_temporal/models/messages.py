@@ -124,7 +124,9 @@ def from_record(record: Record) -> Message:
         ArchiveCorruptError: The body is not a message of ours.
     """
     try:
-        return Message.model_validate({**orjson.loads(record.body), "id": record.id})
+        fields = orjson.loads(record.body)
+        fields["id"] = record.id
+        return Message.model_validate(fields)
     except (ValueError, TypeError, ValidationError) as error:
         raise ArchiveCorruptError(f"the stored body of message {record.id!r} is not a message") from error
 
