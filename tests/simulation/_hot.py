@@ -106,6 +106,8 @@ class SimHot:
         return await self._call("rebase", lambda: self.inner.rebase(change), writes=True)  # type: ignore[no-any-return]
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        if header.base.position > 0:
+            self._world.seen["hot: newest part only"] += 1
         return await self._call(  # type: ignore[no-any-return]
             "install", lambda: self.inner.install(header, records, replace=replace), writes=True
         )

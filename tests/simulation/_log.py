@@ -40,6 +40,8 @@ class Log:
         self._strict = strict
         self._links: dict[str, Link] = {}
         self._decoded: dict[str, tuple[bytes, Manifest]] = {}
+        self._owners: set[str] = set()
+        self.revived: set[str] = set()
 
     # -- what happened
 
@@ -92,8 +94,30 @@ class Log:
                 f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
             )
         self._check_objects(manifest)
+        if old is None or old[1].owner != manifest.owner:
+            (self.revived if manifest.owner in self._owners else self._owners).add(manifest.owner)
+        self._count(old[1] if old else Manifest(thread_id), manifest)
         if self._strict and old is not None:
             self._check_step(old[1], manifest)
+
+    def _count(self, old: Manifest, new: Manifest) -> None:
+        """What the short run went through."""
+        seen = self._world.seen
+        if new.epoch > old.epoch:
+            seen["manifest: opened"] += 1
+            cut = new.head.position
+            if any(ref.first < cut < ref.stop for ref in old.segments):
+                seen["manifest: cut inside a segment"] += 1
+            if old.index is not None and cut < old.index.stop:
+                seen["manifest: cut inside the index"] += 1
+        elif new.head == old.head and len(new.segments) < len(old.segments) and new.index == old.index:
+            seen["manifest: segments merged"] += 1
+        if len(new.segments) > len(old.segments):
+            seen["manifest: segment added"] += 1
+        if new.index is not None and new.index != old.index:
+            seen["manifest: index written"] += 1
+        if new.slice_object and new.slice_object != old.slice_object:
+            seen["manifest: large state"] += 1
 
     def _check_objects(self, manifest: Manifest) -> None:
         for name in self.named(manifest):
@@ -208,8 +232,8 @@ class Log:
             if before == Kind.CALLS and record.kind != Kind.RESULT:
                 self._world.fail(f"message {record.id} stands between a call and its result")
 
-    def check_page(self, page: Page) -> None:
-        """Part of a prefix of whole finished turns, of one timeline."""
+    def check_page(self, page: Page, *, backward: bool) -> None:
+        """Part of a prefix of whole finished turns, of one timeline; whole at the side where the page ends."""
         records, position = page.records, page.first
         if not records:
             if page.committed and page.after is not None:
@@ -223,5 +247,6 @@ class Log:
             if before is not None and link.before != before:
                 self._world.fail(f"a page shows {record.id} after {before}, appended after {link.before}")
             before, position = record.id, position + 1
-        if position > page.committed or records[-1].kind == Kind.CALLS or records[0].kind == Kind.RESULT:
+        is_split = records[0].kind == Kind.RESULT if backward else records[-1].kind == Kind.CALLS
+        if position > page.committed or is_split:
             self._world.fail(f"a page from {page.first} to {position} shows part of a turn; {page.committed} are finished")

@@ -38,14 +38,18 @@ class Session:
     told: list[str] = field(default_factory=list)
     turns: int = 0
     untold: set[str] = field(default_factory=set)
+    unarchived: bool = False
 
     def saved(self) -> "Session":
         """As of now, for a later reset."""
         talk = self.talk
-        return Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
+        copy = Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
+        copy.unarchived = self.unarchived
+        return copy
 
     def learn(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> None:
         """A step was acknowledged to the workflow."""
+        self.unarchived = self.unarchived or not result.archived
         inputs = [each.id for each in request.inputs if each.id not in result.dropped]
         if not inputs:
             return

@@ -30,10 +30,6 @@ class Plan:
     wipes: bool = True
 
 
-class DoubleFailure(Exception):  # noqa: N818 (a reason to stop, no error)
-    """Both stores failed at once: the archive was down, and the hot tier lost what only it had."""
-
-
 class Story:
     """Drives one session, then judges."""
 
@@ -44,6 +40,7 @@ class Story:
         self._acked: list[str] = []
         self._turns = 0
         self._unanswered: list[str] = []
+        self._undone: list[str] = []
         self._final: Head | None = None
         self._session: Session | None = None
         self._at_risk: set[str] = set()
@@ -52,7 +49,10 @@ class Story:
         self._older: list[Session] = []
         self._saved: list[Session] = []
         self._fresh_from_reset = False
+        self._before_reset: tuple[list[str], int] | None = None
         self._uncounted, self._recount = 0, False
+        self._revived = False
+        world.excuse = self._both_stores_failed
         if plan.wipes:
             world.mischief.append(self._mischief)
 
@@ -61,14 +61,14 @@ class Story:
         world = self._world
         session, done = await self._begin(), 0
         while done < self._plan.turns:
+            self._session = session
             await self._idle()
             try:
                 session, finished = await self._next(session)
             except FencedError as fenced:
                 session, finished = await self._taken_over(fenced), 0
-            except HeadMovedError:
-                self._excuse(set(session.told) | set(self._shop.log.ids(self._shop.log.manifest(THREAD).head)))
-                raise
+            except HeadMovedError as moved:
+                self._world.fail(f"the session gave up: {moved}")
             done += finished
         await asyncio.sleep(25.0)
         session = await self._begin()
@@ -108,17 +108,24 @@ class Story:
         if "owner" not in fenced.facts:
             raise fenced
         self._world.note("taken over by a dead execution")
+        self._recount = self._recount or self._fresh_from_reset
         self._fresh_from_reset = False
         return await self._begin()
 
-    def _excuse(self, ids: set[str]) -> None:
-        """No verdict where both stores failed at once: these were acknowledged while the archive was down.
+    def _both_stores_failed(self) -> bool:
+        """No verdict: a turn was acknowledged while the archive was down, and the hot tier had lost what it knew.
 
-        A hot tier that forgot a step which only its worker knew of, and an archive that could not be asked at
-        that moment, together are more than the protocol promises to survive.
+        A hot tier that forgets a step which only its worker knows of, and an archive that can't be asked at that
+        moment, together are more than the protocol promises to survive.  So are a clock that was ahead, an open
+        of a dead execution that came late, and a reset of that very execution.
         """
-        if self._at_risk & ids:
-            raise DoubleFailure
+        if self._revived:
+            return True
+        log, session = self._shop.log, self._session
+        if not self._at_risk or not any(each.unarchived for each in (*self._older, *self._saved, session) if each):
+            return False
+        known = set(self._acked).union(session.told if session else (), session.untold if session else ())
+        return bool(self._at_risk & known.union(log.ids(log.manifest(THREAD).head)))
 
     async def _idle(self) -> None:
         if self._world.chance(0.5):
@@ -151,19 +158,21 @@ class Story:
 
     def _adopt(self, head: Head) -> None:
         """After a fresh open the thread is what users were told, and at most one whole turn more."""
-        log, acked = self._shop.log, self._acked
-        ids = log.ids(head)
+        log, ids = self._shop.log, self._shop.log.ids(head)
+        if self._before_reset is not None and ids[: len(self._before_reset[0])] == self._before_reset[0]:
+            # The reset run ended before it took anything back.
+            self._acked, self._turns = self._before_reset
+        acked, self._before_reset = self._acked, None
         if self._final is not None and head != self._final:
             self._world.fail(f"closed at {self._final}, opened at {head}")
         self._final = None
         if ids[: len(acked)] != acked:
-            self._excuse(set(acked) ^ set(ids))
             self._world.fail(f"acknowledged turns lost or changed: {head}, acknowledged {head_of(acked)}")
         more = ids[len(acked) :]
         if more:
             last = log.link(more[-1])
             if (
-                more[: len(self._unanswered)] != self._unanswered
+                not any(more[: len(ids)] == ids for ids in (self._unanswered, self._undone))
                 or last is None
                 or last.record.kind == Kind.CALLS
             ):
@@ -201,7 +210,7 @@ class Story:
         before, self._unanswered = session.talk.turns_run_again, [each.id for each in messages]
         result = await turn.run(messages)
         self._unanswered = []
-        self._fresh_from_reset = False
+        self._fresh_from_reset, self._before_reset = False, None
         self._acknowledge(session, result, before)
         if self._plan.wipes and self._world.chance(0.35):
             await SimCalls(self._world, self._temporal).evict(THREAD, session.talk.handle.epoch)
@@ -213,8 +222,8 @@ class Story:
         world.seen["opened again"] += session.talk.reopened
         session.talk.reopened = 0
         if session.talk.turns_run_again > run_again:
-            self._excuse(session.untold)
-            world.note("TURN RUN AGAIN")
+            if not self._both_stores_failed():
+                world.note("TURN RUN AGAIN")
         if session.talk.head != head_of(self._acked):
             world.fail(f"told {head_of(self._acked)}, head {session.talk.head}")
         if result.answer is not None and self._acked[result.answer.position] != result.answer.id:
@@ -231,7 +240,6 @@ class Story:
         if session.talk.handle.archived and self._shop.flush_each_step and not archived:
             self._world.fail(f"{head} was said to be archived; the archive stands at {archive.head}")
         if not archived and not is_hot:
-            self._excuse(set(self._acked))
             self._world.fail(f"{head} is neither hot nor archived")
         if not archived:
             self._world.note("turn answered while the archive was behind")
@@ -329,14 +337,16 @@ class Story:
         at = int(world.draw() * len(self._saved))
         saved = self._saved[at]
         self._saved = self._saved[: at + 1]
+        self._before_reset = (self._acked, self._turns)
         self._acked, self._turns = list(saved.told), saved.turns
         self._fresh_from_reset = self._recount = True
         self._session = saved.saved()
         return self._session
 
     async def _zombie_turn(self, session: Session) -> None:
-        ghost = session.saved()
-        task = self._world.loop.create_task(self._turn(ghost).run(self._messages()))
+        ghost, messages = session.saved(), self._messages()
+        self._undone = [each.id for each in messages]
+        task = self._world.loop.create_task(self._turn(ghost).run(messages))
         await asyncio.sleep(self._world.between(0.0005, 0.1))
         task.cancel()
         await asyncio.wait([task])
@@ -350,6 +360,11 @@ class Story:
             return
         except HelixError as error:
             self._world.note(f"older execution ended with {type(error).__name__}")
+            return
+        finally:
+            # A late open, scheduled by a clock that was ahead, may have made it the last one to follow.
+            self._revived |= session.talk.request.owner in self._shop.log.revived
+        if self._revived:
             return
         self._world.fail("an execution wrote that another one had followed")
 
@@ -458,7 +473,7 @@ class Story:
                     world.fail(f"a reader got {error!r}")
                 continue
             world.note("page read")
-            self._shop.log.check_page(page)
+            self._shop.log.check_page(page, backward=backward)
             if backward and page.before is not None:
                 stop = page.before
             elif not backward and page.after is not None:

@@ -109,6 +109,8 @@ class World:
         self._unique = 0
         self._clock = 0
         self.calm = False
+        self.excuse: Callable[[], bool] = lambda: False
+        self.is_excused = False
 
     # -- chance
 
@@ -147,7 +149,9 @@ class World:
 
     def fail(self, why: str) -> NoReturn:
         """A promise was broken: the run ends here."""
-        self.violation = self.violation or Violation(why)
+        if self.violation is None:
+            self.violation = Violation(why)
+            self.is_excused = self.excuse()
         self.say(f"VIOLATION {why}")
         raise self.violation
 
