@@ -136,6 +136,10 @@ class Updates:
                         raise
                 return await self._with_start(session_id, update, argument, start, options)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # The SDK has put an error of its own in the place of our caller's cancel.
+                raise asyncio.CancelledError from error
             raise _Again("no answer in time") from error
         except WorkflowUpdateFailedError as error:
             raise _failed(error) from error

@@ -209,7 +209,10 @@ async def _typed(call: Awaitable[R]) -> R:
     except ActivityError as error:
         if asyncio_cancelled(error):
             raise asyncio.CancelledError from error
-        raise typed_error(error) from error
+        found = typed_error(error)
+        if found is error:
+            raise  # not "from" itself: its cause says what happened
+        raise found from error
 
 
 def asyncio_cancelled(error: ActivityError) -> bool:

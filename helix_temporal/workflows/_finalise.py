@@ -20,10 +20,14 @@ class Finaliser:
 
     A second cancel does not stop it; each step has a budget, and past it the receipt says what is
     left to the janitor.
+
+    Attributes:
+        committed: Messages of finished turns, as far as the flush could tell.
     """
 
     def __init__(self, calls: TemporalCalls, on_cancel: Callable[[], None]) -> None:
         self._calls, self._on_cancel = calls, on_cancel
+        self.committed = 0
 
     async def run(
         self, talk: Conversation, *, values: dict[str, Any] | None, closes: bool
@@ -54,6 +58,7 @@ class Finaliser:
         if flushed is None:
             return receipt
         talk.handle = talk.handle.model_copy(update={"archived": flushed.status != "unavailable"})
+        self.committed = flushed.committed
         return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
 
     async def _evict(self, talk: Conversation) -> Receipt:

@@ -10,7 +10,7 @@ from temporalio import workflow
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import check_text
 from helix_temporal.models.messages import Usage, check_size
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -49,6 +49,7 @@ class Live:
     Attributes:
         talk: The open thread; None until it is open.
         turn, turn_task: The turn under way.
+        turn_start: Where the newest turn began.
         closing: The run ends or moves: handlers return at once.
         rested: Everything is saved, archived and dropped; nothing is left to finalise.
         cancelled: A cancel was asked for, and remembered while it had to wait.
@@ -62,6 +63,7 @@ class Live:
     close: bool = False
     talk: Conversation | None = None
     turn: Turn | None = None
+    turn_start: Head = EMPTY
     turn_task: "asyncio.Task[TurnResult] | None" = None
     status: Status = Status.OPENING
     exit: ExitReason = ExitReason.COMPLETED

@@ -195,7 +195,7 @@ class AgentSession:
             values=dict(self.values) if self.values != self._saved_values else None,
         )
         saved = dict(self.values)
-        start = self._live.open.head
+        start = self._live.turn_start = self._live.open.head
         self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         try:
             result = await self._live.turn_task
@@ -212,11 +212,6 @@ class AgentSession:
             # Refused before anything of the turn was in the thread.
             self._live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
-        except Exception as error:
-            self._live.inbox.finish(
-                AskResult(status=AskStatus.FAILED, in_thread=turn.in_thread, error=describe(error))
-            )
-            raise
         finally:
             self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
             self._live.status, self._live.quiet_since, self._live.idle = Status.IDLE, workflow.now(), False
@@ -344,18 +339,28 @@ class AgentSession:
     async def _end(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
         self._live.closing = True
-        if self._live.exit is ExitReason.FAILED:
-            failed = AskResult(status=AskStatus.FAILED, error=self._live.error)
-            # One that could not even be opened would fail again for those who only wait.
-            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
-        else:
-            self._live.inbox.give_up(AskResult(status=AskStatus.INTERRUPTED, exit_reason=self._live.exit))
         self._refuse_rewinds()
+        committed = 0
         if self._live.talk is not None:
             finaliser = self._finaliser()
             self._live.receipts = await finaliser.run(self._live.open, values=self._unsaved(), closes=True)
+            committed = finaliser.committed
+        # Not before the epoch is shut: until then a late attempt may still finish the turn.
+        self._give_up(in_thread=committed > self._live.turn_start.position)
+        if self._live.talk is not None:
             await self._tell_end()
         await self._drain()
+
+    def _give_up(self, *, in_thread: bool) -> None:
+        """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
+        if self._live.exit is ExitReason.FAILED:
+            failed = AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
+            # One that could not even be opened would fail again for those who only wait.
+            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
+        else:
+            self._live.inbox.give_up(
+                AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
+            )
 
     async def _drain(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""

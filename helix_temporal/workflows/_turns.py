@@ -124,7 +124,6 @@ class Turn:
         self.interrupted = False
         self.steps = 0
         self.usage = Usage()
-        self.in_thread = False
 
     async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
         """Run to the final answer, the last step allowed, an interrupt, or a tool that waits."""
@@ -134,7 +133,7 @@ class Turn:
                 return await self._run(users)
             except _RunAgain:
                 self._talk.turns_run_again += 1
-                self.in_thread = self.took_values = False
+                self.took_values = False
 
     async def _run(self, users: tuple[StepInput, ...]) -> TurnResult:
         inputs = users
@@ -219,7 +218,6 @@ class Turn:
         talk.take(result)
         self.took_values = self.took_values or result.head != before
         self.steps += 1
-        self.in_thread = True
         if result.usage is not None:
             self.usage = self.usage + result.usage
         return result

@@ -65,7 +65,8 @@ async def test_a_function_hook_changes_and_refuses(stand: Stand, sid: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["session_started", "after_user_message", "turn_completed", "session_ended", "before_user_message"]
+    "name",
+    ["session_started", "after_user_message", "turn_completed", "session_ended", "before_user_message"],
 )
 async def test_a_failing_function_hook_never_wedges_the_workflow_task(
     stand: Stand, sid: str, name: str
