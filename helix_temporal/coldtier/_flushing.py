@@ -1,6 +1,7 @@
 """Flush: archive what is hot, by compare-and-swap, and know for certain that it is there."""
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -11,7 +12,13 @@ from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, 
 from helix_temporal.coldtier._decide import FlushDecision, decide_flush
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Log, Plan, plan_commit, whole_log
-from helix_temporal.errors import ColdTierBehindError, HelixError, StoreUnavailableError
+from helix_temporal.errors import (
+    ColdTierBehindError,
+    FencedError,
+    HeadMovedError,
+    HelixError,
+    StoreUnavailableError,
+)
 from helix_temporal.models.records import EMPTY, size_of
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
@@ -29,6 +36,8 @@ from helix_temporal.stores.protocols.threads import (
     Progress,
     no_progress,
 )
+
+logger = logging.getLogger(__name__)
 
 TRIES: Final = 60
 STEP_SECONDS: Final = 2.0
@@ -150,6 +159,19 @@ class Flushing:
             data, name = await self._archive.store_slice(header.thread_id, archive.gen, header.slice, traffic)
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
         return changes
+
+    async def settle(self, thread_id: str) -> None:
+        """Archive what is hot, under the record's own epoch, before the archive is copied.
+
+        A leftover that does not continue the archive is let lie: the archive is what the thread is.
+        """
+        header = await self._hot.header(thread_id)
+        if header is None or header.deleted:
+            return
+        try:
+            await self.flush(FlushThread(thread_id, header.epoch, closes=header.closed))
+        except (FencedError, HeadMovedError) as error:
+            logger.info("thread %s: taken from its archive alone: %s", thread_id, error)
 
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """Archive the step that was just appended; an archive that is down is a receipt, not an error.

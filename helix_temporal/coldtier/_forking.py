@@ -1,6 +1,5 @@
 """Fork: segments are copied on the server, one manifest makes the new thread."""
 
-import logging
 from dataclasses import replace
 from typing import Final
 
@@ -11,24 +10,18 @@ from helix_temporal.coldtier._flushing import Flushing, back_off
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Draft, Log, Plan, plan_commit
 from helix_temporal.errors import (
-    FencedError,
-    HeadMovedError,
     InvalidRequestError,
     StoreUnavailableError,
     ThreadExistsError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
-from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import (
-    FlushThread,
     ForkThread,
     Progress,
     Transform,
     no_progress,
 )
-
-logger = logging.getLogger(__name__)
 
 TRIES: Final = 20
 
@@ -36,8 +29,8 @@ TRIES: Final = 20
 class Forking:
     """The fork half of the tiered thread store."""
 
-    def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing) -> None:
-        self._hot, self._archive, self._flushing = hot, archive, flushing
+    def __init__(self, archive: Archive, flushing: Flushing) -> None:
+        self._archive, self._flushing = archive, flushing
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
@@ -48,7 +41,7 @@ class Forking:
             target = await self._archive.manifest(request.target_id, traffic)
             if self._made(request, target.manifest):
                 return target.manifest
-            await self._archive_source(request.source_id)
+            await self._flushing.settle(request.source_id)
             source = (await self._archive.manifest(request.source_id, traffic)).manifest
             try:
                 plan = await self._plan(request, source, target, transform, traffic, progress)
@@ -73,16 +66,6 @@ class Forking:
         if target.born == request.epoch and target.origin.startswith(f"{request.owner}/"):
             return True
         raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
-
-    async def _archive_source(self, source_id: str) -> None:
-        header = await self._hot.header(source_id)
-        if header is None or header.deleted:
-            return
-        try:
-            await self._flushing.flush(FlushThread(source_id, header.epoch, closes=header.closed))
-        except (FencedError, HeadMovedError) as error:
-            # A leftover that does not continue the archive: the archive is what the thread is.
-            logger.info("thread %s: forked from its archive alone: %s", source_id, error)
 
     async def _plan(
         self,

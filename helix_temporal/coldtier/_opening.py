@@ -204,7 +204,7 @@ class Opening:
             "slice_version": base.slice_version,
         }
         if base.archive.is_absent:
-            changes |= {"born": request.epoch if base.hot is None else base.hot.born, "origin": ""}
+            changes |= {"born": _born(request, base), "origin": ""}
         if base.archive.is_absent or base.slice_version != base.archive.slice_version:
             data, name = await self._archive.store_slice(
                 request.thread_id, base.archive.gen, base.slice, traffic
@@ -308,6 +308,13 @@ class Opening:
             raise HeadMovedError(f"thread {archive.thread_id!r}: the archive has epoch {archive.epoch}")
         if archive.closed:
             raise FencedError(f"thread {archive.thread_id!r}: epoch {epoch} is closed")
+
+
+def _born(request: OpenThread, base: Base) -> int:
+    """The epoch that created the thread; 0 if it was there before there was an archive."""
+    if base.hot is not None:
+        return base.hot.born
+    return 0 if base.legacy is not None else request.epoch
 
 
 def _opened(header: HotHeader, archive: Manifest) -> OpenedThread:

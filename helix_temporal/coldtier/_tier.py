@@ -11,11 +11,12 @@ from helix_temporal.coldtier._flushing import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier._forking import Forking
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._legacy import LegacySource
+from helix_temporal.coldtier._migration import Migration
 from helix_temporal.coldtier._opening import Opening
 from helix_temporal.coldtier._plan import DIRECT_MAX
 from helix_temporal.coldtier._reading import Reading
 from helix_temporal.coldtier._upkeep import Upkeep
-from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.stores._opens import check_hot_epoch
 from helix_temporal.stores._pages import MAX_PAGE_BYTES, trim
@@ -81,7 +82,8 @@ class TieredThreads:
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
         self._reading = Reading(hot, self._archive)
-        self._forking = Forking(hot, self._archive, self._flushing)
+        self._forking = Forking(self._archive, self._flushing)
+        self._migration = Migration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
@@ -147,18 +149,60 @@ class TieredThreads:
 
     async def read(self, request: ReadPage) -> Page:
         """As `ThreadStore.read`."""
-        return await self._reading.read(request)
+        try:
+            return await self._reading.read(request)
+        except ThreadNotFoundError:
+            page = await self._migration.read(request)
+            if page is None:
+                raise
+            return page
 
     async def facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.facts`."""
-        return await self._reading.facts(thread_id)
+        try:
+            return await self._reading.facts(thread_id)
+        except ThreadNotFoundError:
+            facts = await self._migration.facts(thread_id)
+            if facts is None:
+                raise
+            return facts
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ThreadFacts:
-        """As `ThreadStore.fork`: no message passes through us unless a transform wants them."""
+        """As `ThreadStore.fork`: no message passes through us unless a transform wants them.
+
+        A source that is a version 1 snapshot is imported first.
+        """
+        await self._migration.import_if_needed(request.source_id)
         await self._forking.fork(request, transform, progress)
         return await self._reading.facts(request.target_id)
+
+    async def import_v1(self, thread_id: str, adapter: str = "") -> ThreadFacts:
+        """Make a version 1 snapshot the archive of this thread, which nobody has open yet.
+
+        An open does the same by itself; this is for doing it beforehand, and for naming the adapter.
+
+        Raises:
+            ThreadNotFoundError: There is no snapshot.
+            ThreadExistsError: The thread has an archive that did not come from it.
+            LegacyWriterActiveError: The snapshot changed since it was taken over.
+            InvalidRequestError: Its rows are of another adapter than the one named.
+        """
+        await self._migration.import_v1(thread_id, adapter)
+        return await self._reading.facts(thread_id)
+
+    async def export_v1(self, thread_id: str, instructions: str | None = None) -> str:
+        """Write all finished turns as a version 1 snapshot; returns its key.
+
+        Messages that came from version 1 are written as they were, others in the generic envelope
+        ``{"id","message":{"role","content",…}}``; ``instructions`` become the first row.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
+        """
+        return (await self._migration.export_v1(thread_id, instructions)).key
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
         """As `ThreadStore.save_slice`.

@@ -76,7 +76,7 @@ async def finish_page(request: ReadPage, bounds: Bounds, fetch: Fetch, head: Hea
         first=first,
         records=records,
         before=first if first > 0 and records else None,
-        after=last if last < bounds.end else None,
+        after=last if last < bounds.end and records else None,
         head=head,
         committed=committed,
     )

@@ -97,6 +97,12 @@ class ReadContract(ThreadFixtures):
         page = await author.threads.read(ReadPage(author.thread_id, start=2))
         assert (page.records, page.after) == ((), None)
 
+    async def test_pages_of_a_range_come_to_an_end(self, author: Author) -> None:
+        """A reader that follows ``after`` up to a stop is not led in circles."""
+        await author.turns(5)
+        found = await pages(author.threads, ReadPage(author.thread_id, stop=4, limit=3))
+        assert [len(page) for page in found] == [3, 1, 0]
+
     async def test_an_empty_thread_has_an_empty_page(self, author: Author) -> None:
         """It exists, and nothing was said."""
         page = await author.threads.read(ReadPage(author.thread_id))
