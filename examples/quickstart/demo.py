@@ -53,7 +53,7 @@ class Demo:
 
     async def run(self) -> list[str]:
         """The whole story; names of the numbers that were wrong."""
-        heading(f"2  {len(self.conversation.turns)} turns; workers are killed, Redis is wiped")
+        heading("2  The conversation: workers are killed, Redis is wiped")
         await self.play()
         heading("3  The session ends: Redis is empty, S3 holds the thread")
         await self.close(SESSION)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from helix_temporal.cli import thread
 from helix_temporal.cli.dev import dev
 
 app = typer.Typer(
@@ -15,6 +16,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(dev)
+app.add_typer(thread.app, name="thread")
 
 
 @app.callback(invoke_without_command=True)

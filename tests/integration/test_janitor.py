@@ -39,8 +39,8 @@ async def triggered(client: Client, schedule_id: str) -> None:
     """Run a schedule's workflow once, now, and wait until it has completed."""
     handle = client.get_schedule_handle(schedule_id)
     await handle.trigger()
-    while not (runs := (await handle.describe()).info.recent_actions):
-        await asyncio.sleep(0.05)  # noqa: ASYNC110 — another process does it
+    while not (runs := (await handle.describe()).info.recent_actions):  # noqa: ASYNC110 (the server's)
+        await asyncio.sleep(0.05)
     run = runs[-1].action
     assert isinstance(run, ScheduleActionExecutionStartWorkflow)
     await client.get_workflow_handle(run.workflow_id).result()
