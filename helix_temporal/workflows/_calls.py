@@ -239,15 +239,22 @@ def _reason(error: ActivityError) -> str:
     return type(cause).__name__ if cause else "failed"
 
 
-async def run_to_completion(handle: "workflow.ActivityHandle[R]", on_cancel: Callable[[], None]) -> R:
+async def run_to_completion(
+    handle: "workflow.ActivityHandle[R]", on_cancel: Callable[[], None], gives_way: Callable[[], bool]
+) -> R:
     """Await an activity whatever happens meanwhile; cancels are remembered, not passed on.
 
-    One shield is not enough: the workflow would close before the activity ends.  Loops on the handle
-    only, so that an eviction, which is no `CancelledError`, passes.
+    Once it ``gives_way`` the activity is cancelled instead of awaited.  One shield is not enough: the
+    workflow would close before the activity ends.  Loops on a condition only, so that an eviction, which
+    is no `CancelledError`, passes.
     """
     while not handle.done():
         try:
-            await workflow.wait([handle])
+            await workflow.wait_condition(lambda: handle.done() or gives_way())
         except asyncio.CancelledError:
             on_cancel()
+        else:
+            if not handle.done():
+                handle.cancel()
+                await workflow.wait([handle])
     return handle.result()

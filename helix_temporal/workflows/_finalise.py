@@ -21,18 +21,28 @@ class Finaliser:
     A second cancel does not stop it; each step has a budget, and past it the receipt says what is
     left to the janitor.
 
+    Args:
+        on_cancel: Remembers a cancel that has to wait.
+        gives_way: Whether somebody wants the session, so that an archive that does not answer is no
+            longer waited for.
+
     Attributes:
         committed: Messages of finished turns, as far as the flush could tell.
     """
 
-    def __init__(self, calls: TemporalCalls, on_cancel: Callable[[], None]) -> None:
-        self._calls, self._on_cancel = calls, on_cancel
+    def __init__(
+        self,
+        calls: TemporalCalls,
+        on_cancel: Callable[[], None],
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
         self.committed = 0
 
     async def run(
         self, talk: Conversation, *, values: dict[str, Any] | None, closes: bool
     ) -> tuple[Receipt, ...]:
-        """Save what is unsaved, archive what is not archived, then drop the hot record.
+        """Save what is unsaved, archive what is not archived, then drop the hot record if it is.
 
         ``closes`` shuts the epoch, for when a step may still be running somewhere.
         """
@@ -41,7 +51,10 @@ class Finaliser:
             receipts.append(await self._save(talk, values))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
-        receipts.append(await self._evict(talk))
+        if talk.handle.archived:
+            receipts.append(await self._evict(talk))
+        else:
+            receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
         return tuple(receipts)
 
     async def _save(self, talk: Conversation, values: dict[str, Any]) -> Receipt:
@@ -80,7 +93,7 @@ class Finaliser:
 
     async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
         try:
-            result = await run_to_completion(start(), self._on_cancel)
+            result = await run_to_completion(start(), self._on_cancel, self._gives_way)
         except ActivityError as error:
             cause = typed_error(error)
             return Receipt(name=name, ok=False, detail=describe(cause)), None

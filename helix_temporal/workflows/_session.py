@@ -321,19 +321,20 @@ class AgentSession:
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
         """
-        self._live.status = Status.ENDING
-        self._live.receipts = await self._finaliser().run(
-            self._live.open, values=self._unsaved(), closes=False
-        )
-        await self._tell_end()
-        self._live.quiet_since, self._live.idle = workflow.now(), False
-        if self._live.inbox or self._live.rewinds or not workflow.all_handlers_finished():
-            self._live.status = Status.IDLE
+        live = self._live
+        live.status = Status.ENDING
+        finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
+        live.receipts = await finaliser.run(live.open, values=self._unsaved(), closes=False)
+        if not live.has_messages:
+            await self._tell_end()
+        live.quiet_since, live.idle = workflow.now(), False
+        if live.has_messages or not workflow.all_handlers_finished():
+            live.status = Status.IDLE
             # A handler of the application may last; resting again and again meanwhile helps nobody.
-            await workflow.wait_condition(lambda: self._live.has_messages or workflow.all_handlers_finished())
+            await workflow.wait_condition(lambda: live.has_messages or workflow.all_handlers_finished())
             return False
-        self._live.rested = True
-        self._live.status = Status.WAITING if self._live.exit is ExitReason.WAITING else Status.COMPLETED
+        live.rested = True
+        live.status = Status.WAITING if live.exit is ExitReason.WAITING else Status.COMPLETED
         return True
 
     async def _end(self) -> None:

@@ -1,0 +1,150 @@
+"""S3 away while a session is open: the conversation goes on, and the archive catches up by itself."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.models.sessions import AskStatus, SessionOptions, SessionStatus
+from helix_temporal.settings import Limits
+from helix_temporal.testing.proxy import FaultProxy
+from helix_temporal.testing.serving import session_worker
+from tests.workflows._desk import Desk
+from tests.workflows.conftest import Stand, make_settings
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@dataclass(frozen=True)
+class Shore:
+    """A stand whose S3 is behind a proxy."""
+
+    stand: Stand
+    proxy: FaultProxy
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shore(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Shore]:
+    desk = Desk()
+    async with FaultProxy.start(s3.endpoint) as proxy:
+        settings = make_settings(
+            temporal_address,
+            redis_url,
+            s3,
+            f"t{uuid.uuid4().hex[:12]}",
+            s3_endpoint=f"http://{proxy.address}",
+            limits=Limits(unarchived_bytes=1024 * 1024),
+        )
+        options = SessionOptions(idle_timeout=60)
+        async with session_worker(settings, desk.agents(), options=options, drain=1.0) as served:
+            yield Shore(Stand(served, desk), proxy)
+            proxy.refuse(False)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def sid(shore: Shore) -> AsyncIterator[str]:
+    """A session id of the test's own; S3 is back and the session ended afterwards."""
+    session_id = f"s-{uuid.uuid4().hex[:8]}"
+    yield session_id
+    shore.proxy.refuse(False)
+    await shore.stand.sessions.close(session_id)
+
+
+async def until_archived(shore: Shore, session_id: str) -> SessionStatus:
+    for _ in range(400):
+        status = await shore.stand.sessions.status(session_id)
+        if status.archived:
+            return status
+        await asyncio.sleep(0.05)
+    raise AssertionError("the archive did not catch up")
+
+
+async def test_chat_goes_on_without_the_archive_and_says_so(shore: Shore, sid: str) -> None:
+    """An open session needs Redis alone; its status says what is not archived."""
+    sessions = shore.stand.sessions
+    await sessions.ask(sid, "one", agent="main")
+    assert (await sessions.status(sid)).archived
+    shore.proxy.refuse()
+    for text in ("two", "three"):
+        assert (await sessions.ask(sid, text, timeout=20)).status is AskStatus.ANSWERED
+    assert not (await sessions.status(sid)).archived
+
+
+async def test_the_archive_catches_up_by_itself_when_it_is_back(shore: Shore, sid: str) -> None:
+    """Nobody has to send a message for what is hot to become safe."""
+    sessions = shore.stand.sessions
+    await sessions.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    await sessions.ask(sid, "two", timeout=20)
+    shore.proxy.refuse(False)
+    await until_archived(shore, sid)
+    assert (await sessions.describe(sid)).archived == 4
+
+
+async def test_a_session_that_ends_without_the_archive_says_so_and_keeps_what_is_hot(
+    shore: Shore, sid: str
+) -> None:
+    """The receipt names what failed; what is not archived is not dropped."""
+    sessions = shore.stand.sessions
+    await sessions.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    await sessions.ask(sid, "two", timeout=20)
+    await sessions.close(sid)
+    ended = await asyncio.wait_for(sessions.result(sid), 30)
+    receipts = {receipt.name: receipt for receipt in ended.receipts}
+    assert not receipts["flush"].ok
+    assert receipts["flush"].detail
+    header = await shore.stand.served.plugin.backends.hot.header(sid)
+    assert header is not None
+    assert header.head.position == 4
+
+
+async def test_a_session_that_ended_without_the_archive_goes_on_when_it_is_back(
+    shore: Shore, sid: str
+) -> None:
+    """Opening continues the hot record, and archives it."""
+    sessions = shore.stand.sessions
+    await sessions.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    await sessions.ask(sid, "two", timeout=20)
+    await sessions.close(sid)
+    await asyncio.wait_for(sessions.result(sid), 30)
+    shore.proxy.refuse(False)
+    assert (await sessions.ask(sid, "three", agent="main", timeout=30)).text == "5: three"
+
+
+async def test_too_much_that_is_not_archived_refuses_a_turn_and_the_session_serves_on(
+    shore: Shore, sid: str
+) -> None:
+    """Redis is not an archive: past a limit new turns are refused until the archive is back."""
+    sessions = shore.stand.sessions
+    shore.stand.desk.scripts[sid] = lambda request: "x" * 700_000
+    await sessions.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    for text in ("two", "three"):
+        await sessions.ask(sid, text, timeout=20)
+    refused = await sessions.ask(sid, "four", timeout=20)
+    assert (refused.status, refused.in_thread) == (AskStatus.FAILED, False)
+    assert refused.error is not None
+    assert refused.error.startswith("ColdTierBehindError")
+    shore.proxy.refuse(False)
+    await until_archived(shore, sid)
+    assert (await sessions.ask(sid, "four", timeout=20)).status is AskStatus.ANSWERED
+
+
+async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_for_it(
+    shore: Shore, sid: str
+) -> None:
+    """A flush that cannot succeed must not stand between a question and its answer."""
+    client = shore.stand.client(idle_timeout=0.5)
+    await client.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    await client.ask(sid, "two", timeout=20)
+    while (await client.status(sid)).status != "ending":  # noqa: ASYNC110 (another process tells)
+        await asyncio.sleep(0.02)
+    result = await client.ask(sid, "three", timeout=2.5)
+    assert result.text == "5: three"
