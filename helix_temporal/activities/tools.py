@@ -112,13 +112,13 @@ class ToolRunner:
                 whole=False,
             )
         )
-        if not page.records:
+        answer_id, ordinal = request.key.rsplit("/", 2)[1:]
+        # A late attempt may find another answer there: its arguments are none of this call's.
+        if not page.records or page.records[0].id != answer_id:
             raise ThreadNotFoundError(
                 f"thread {request.thread_id!r}: the answer that asks for the tool is gone"
             )
-        calls = from_record(page.records[0]).tool_calls
-        ordinal = int(request.key.rsplit("/", 1)[1])
-        return dict(calls[ordinal].arguments)
+        return dict(from_record(page.records[0]).tool_calls[int(ordinal)].arguments)
 
     async def _result(self, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
         fields: dict[str, Any] = {}
