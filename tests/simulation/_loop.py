@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -104,9 +105,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Threads would bring real time in: the function runs at once, its result comes later."""
         future = self.create_future()
         try:
-            self.call_soon(future.set_result, func(*args))
+            told: Callable[[], None] = partial(future.set_result, func(*args))
         except Exception as error:  # noqa: BLE001 (it is the future's)
-            self.call_soon(future.set_exception, error)
+            told = partial(future.set_exception, error)
+        self.call_soon(lambda: future.done() or told())
         return future
 
     def get_debug(self) -> bool:

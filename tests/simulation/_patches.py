@@ -13,19 +13,20 @@ from tests.simulation import _worker
 
 SIZES: dict[Any, dict[str, int]] = {
     _plan: {
-        "INLINE_MAX": 1000,
-        "TAIL_MESSAGES": 12,
+        "INLINE_MAX": 600,
+        "TAIL_MESSAGES": 8,
         "TAIL_SEGMENT_MESSAGES": 8,
         "BULK_SEGMENT_RAW": 3000,
-        "SMALL_RAW": 1500,
-        "FAN_OUT": 3,
+        "SMALL_RAW": 250,
+        "FAN_OUT": 2,
         "MAX_MERGED": 4,
-        "DIRECT_MAX": 4,
+        "MIN_GROWTH": 1,
+        "DIRECT_MAX": 3,
         "DIRECT_KEPT": 2,
     },
-    _opening: {"TAIL_MESSAGES": 12, "TAIL_BYTES": 4000},
-    _archive: {"SLICE_INLINE_MAX": 110, "OFFLOAD_BYTES": 2500},
-    _tier: {"DIRECT_MAX": 4},
+    _opening: {"TAIL_MESSAGES": 8, "TAIL_BYTES": 2500},
+    _archive: {"OFFLOAD_BYTES": 1200},
+    _tier: {"DIRECT_MAX": 3},
     _flushing: {"BREAKER_SECONDS": 1.0},  # type: ignore[dict-item]
 }
 
@@ -38,6 +39,12 @@ def simulated(chance: random.Random) -> Iterator[None]:
         for module, sizes in SIZES.items():
             for name, value in sizes.items():
                 stack.enter_context(patch.object(module, name, value))
+        if chance.random() < 0.5:
+            # Hardly anything is merged: then the index has its turn.
+            stack.enter_context(patch.object(_plan, "MIN_GROWTH", 3))
+            stack.enter_context(patch.object(_plan, "DIRECT_KEPT", 1))
+        state_max = chance.choice((20, 256))
+        stack.enter_context(patch.object(_archive, "SLICE_INLINE_MAX", state_max))
         stack.enter_context(patch.object(_archive, "secrets", token))
         stack.enter_context(patch.object(_flushing, "random", chance))
         numbers = iter(range(1, 1_000_000))
