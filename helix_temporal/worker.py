@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from helix_temporal.agents import Agent
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 
@@ -18,16 +19,25 @@ from helix_temporal.settings import Settings
 async def connect(
     settings: Settings, agents: Sequence[Agent] = (), **plugin: Any
 ) -> tuple[Client, HelixPlugin]:
-    """A client with the plugin, as the settings say."""
+    """A client with the plugin, as the settings say.
+
+    Raises:
+        StoreUnavailableError: Temporal does not answer.
+    """
     helix = HelixPlugin(settings, agents=agents, **plugin)
     key = settings.temporal_api_key
-    client = await Client.connect(
-        settings.temporal_address,
-        namespace=settings.temporal_namespace,
-        tls=settings.temporal_tls,
-        api_key=key.get_secret_value() if key else None,
-        plugins=[helix],
-    )
+    try:
+        client = await Client.connect(
+            settings.temporal_address,
+            namespace=settings.temporal_namespace,
+            tls=settings.temporal_tls,
+            api_key=key.get_secret_value() if key else None,
+            plugins=[helix],
+        )
+    except RuntimeError as error:
+        raise StoreUnavailableError(
+            f"Temporal at {settings.temporal_address} does not answer; is it running? ({error})"
+        ) from error
     return client, helix
 
 

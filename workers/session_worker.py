@@ -50,8 +50,8 @@ def stores(settings: Settings) -> str:
     """Where threads will be, for the first line of the log; no secrets."""
     hot = "Redis" if settings.redis_url else "this process's memory only (HELIX_REDIS_URL is not set)"
     cold = settings.s3_bucket and f"s3://{settings.s3_bucket}/{settings.s3_prefix}"
-    cold = cold or str(settings.cold_directory or "nowhere (HELIX_S3_BUCKET is not set)")
-    return f"hot threads in {hot}, archive in {cold}"
+    cold = cold or str(settings.cold_directory or "none (HELIX_S3_BUCKET is not set)")
+    return f"hot threads: {hot}; archive: {cold}"
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
         agents = load_agents(os.environ.get("HELIX_AGENTS") or "agent:support")
         names = ", ".join(agent.name for agent in agents)
         print(
-            f"Serving {names} on {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True
+            f"Worker for {names}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True
         )
         print(f"  {stores(settings)}", flush=True)
         asyncio.run(serve(settings, agents))

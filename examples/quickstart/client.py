@@ -5,6 +5,7 @@ import os
 import sys
 
 from helix_temporal.client import SessionClient
+from helix_temporal.errors import HelixError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
 
@@ -19,4 +20,7 @@ async def main(session_id: str = "customer-42", *words: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except HelixError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -234,13 +233,13 @@ def on_real_servers(path: Path, *, stay: bool) -> list[str]:
     messages = len(conversation.expected())
     say(f"  {path.name}: {len(conversation.turns)} turns, {messages} messages{rest}")
     heading("1  Real servers")
-    with (
-        tempfile.TemporaryDirectory(prefix="helix-demo-") as directory,
-        start_stack(("temporal", "redis", "s3"), environment=os.environ, on_ready=_say_ready) as stack,
-    ):
+    servers = ("temporal", "redis", "s3")
+    with start_stack(servers, environment=os.environ, on_ready=_say_ready) as stack:
+        directory = stack.directory / "demo"
+        directory.mkdir()
         if stack.temporal.ui_url:
             say(f"  Temporal's UI: {stack.temporal.ui_url}")
-        wrong = asyncio.run(play(path, conversation, stack, Path(directory)))
+        wrong = asyncio.run(play(path, conversation, stack, directory))
         if stay:
             input(f"\nLook at the session in {stack.temporal.ui_url} — Enter ends it. ")
     return wrong

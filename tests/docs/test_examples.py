@@ -120,10 +120,11 @@ def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> N
         ({"HELIX_AGENTS": "nowhere:agent"}, "InvalidConfigError: HELIX_AGENTS: 'nowhere:agent': No module"),
         ({"HELIX_AGENTS": "agent:ORDERS"}, "'agent:ORDERS' is dict; an Agent or a list expected"),
         ({"HELIX_FLUSH": "never"}, "InvalidConfigError: flush:"),
+        ({"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}, "does not answer; is it running?"),
     ],
 )
 def test_a_worker_that_is_set_up_wrongly_says_what_is_wrong(changes: dict[str, str], message: str) -> None:
-    """One line, no traceback, no server needed to find out."""
+    """One line, no traceback."""
     ran = run(["workers/session_worker.py"], changes)
     assert ran.returncode == 1
     assert message in ran.stderr
