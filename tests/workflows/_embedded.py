@@ -1,5 +1,6 @@
 """A user's own workflow with a session inside: function hooks, and state of the application."""
 
+import asyncio
 from typing import Any
 
 from temporalio import workflow
@@ -68,7 +69,7 @@ class EmbeddedSession:
 
     async def _count(self, event: HookEvent) -> None:
         self._session.values["turns"] = self._session.values.get("turns", 0) + 1
-        await workflow.sleep(0.01)
+        await asyncio.sleep(0)
         self._tell("turn_completed")
 
     def _before(self, event: BeforeUserMessage) -> UserMessageDecision | str | None:

@@ -95,7 +95,6 @@ async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         settings,
         desk.agents(),
         options=SessionOptions(idle_timeout=60),
-        plugin={"passthrough": ()},
         workflows=[EmbeddedSession],
         drain=1.0,
     ) as served:
