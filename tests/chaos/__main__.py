@@ -14,11 +14,14 @@ from pathlib import Path
 from helix_temporal.devstack import Valkey, start_stack, start_valkey
 from helix_temporal.settings import Settings
 from tests._services import stack_environment
+from tests.chaos._boundaries import At
 from tests.chaos._cancels import CancelCampaign
 from tests.chaos._kills import KillCampaign
+from tests.chaos._points import all_points
 from tests.chaos._redis import RedisCampaigns
 from tests.chaos._report import Progress, Report
 from tests.chaos._s3 import S3Campaigns
+from tests.chaos._stage import Stage
 from tests.chaos._terminates import TerminateCampaign
 
 
@@ -66,7 +69,13 @@ async def _s3(run: Run) -> list[Report]:
     return [await campaigns.down_at_exit(6, run.progress), await campaigns.flapping(200, run.progress)]
 
 
+async def _points(run: Run) -> list[Report]:
+    async with Stage.open(run.settings, run.directory) as stage:
+        return [await all_points(stage, tuple(At), run.seed, run.progress)]
+
+
 CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
+    "points": _points,
     "kills": _kills,
     "drains": _drains,
     "redis": _redis,

@@ -167,7 +167,11 @@ def _paid_twice(
     events: Sequence[Event], threads: Mapping[str, Sequence[Message]], deaths: Mapping[int, int]
 ) -> list[str]:
     standing = {token_of(message.text.encode()) for messages in threads.values() for message in messages}
-    appended = {event.facts["token"]: event.at for event in events if event.kind == "appended"}
+    appended: dict[str, int] = {}
+    for event in events:
+        if event.kind == "appended":
+            # A repeated append tells of the same answer again: the first time counts.
+            appended.setdefault(event.facts["token"], event.at)
     calls: defaultdict[tuple[str, ...], list[Event]] = defaultdict(list)
     for event in events:
         if event.kind == "model":

@@ -1,9 +1,14 @@
-"""A seed for each campaign, shown with whatever it found."""
+"""A seed for each campaign, shown with whatever it found; a stage for single activities."""
 
 import os
 import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+
+from helix_temporal.settings import Settings
+from tests.chaos._stage import Stage
 
 
 @pytest.fixture
@@ -13,3 +18,10 @@ def seed(record_property: pytest.FixtureRequest) -> int:
     found = int(given) if given else secrets.randbelow(2**31)
     record_property("seed", found)  # type: ignore[operator]
     return found
+
+
+@pytest.fixture
+async def stage(settings: Settings, tmp_path: Path) -> AsyncIterator[Stage]:
+    """Real stores, to call activities on."""
+    async with Stage.open(settings, tmp_path) as stage:
+        yield stage
