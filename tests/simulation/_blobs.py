@@ -18,7 +18,7 @@ class SimBlobs:
     """
 
     def __init__(self, world: World, inner: MemoryBlobs, log: Log, *, conditional: bool = True) -> None:
-        self._world, self.inner, self._log, self._conditional = world, inner, log, conditional
+        self._world, self.inner, self._log, self.is_conditional = world, inner, log, conditional
         self.down_until = 0.0
 
     async def _begin(self, name: str) -> None:
@@ -61,7 +61,7 @@ class SimBlobs:
     async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         await self._begin("put")
         world, rates = self._world, self._world.rates
-        if not self._conditional and key.endswith("/manifest"):
+        if not self.is_conditional and key.endswith("/manifest"):
             create, if_match = False, None
         effect = partial(self._put, key, data, create, if_match)
         luck = 1.0 if world.calm else world.draw()
@@ -113,9 +113,17 @@ class SimBlobs:
 
     async def delete(self, key: str) -> None:
         await self._begin("delete")
-        run_now(self.inner.delete(key))
-        self._log.deleted(key)
+        world = self._world
+        if not world.calm and world.chance(world.rates.late_put):
+            world.later(world.between(0.001, 10.0), partial(self._delete, key))
+            raise StoreUnavailableError("object store: delete timed out")
+        self._delete(key)
         await self._end("delete")
+
+    def _delete(self, key: str) -> None:
+        if key in self.inner._blobs:
+            run_now(self.inner.delete(key))
+            self._log.deleted(key)
 
     async def probe(self) -> None:
         """Nothing to prove."""

@@ -51,7 +51,7 @@ class Story:
         self._fresh_from_reset = False
         self._before_reset: tuple[list[str], int] | None = None
         self._uncounted, self._recount = 0, False
-        self._revived = False
+        self._reset_owners: set[str] = set()
         world.excuse = self._both_stores_failed
         if plan.wipes:
             world.mischief.append(self._mischief)
@@ -119,9 +119,9 @@ class Story:
         moment, together are more than the protocol promises to survive.  So are a clock that was ahead, an open
         of a dead execution that came late, and a reset of that very execution.
         """
-        if self._revived:
-            return True
         log, session = self._shop.log, self._session
+        if self._reset_owners & log.revived:
+            return True
         if not self._at_risk or not any(each.unarchived for each in (*self._older, *self._saved, session) if each):
             return False
         known = set(self._acked).union(session.told if session else (), session.untold if session else ())
@@ -237,6 +237,10 @@ class Story:
         archived = log.leads(head, archive.head) and archive.committed >= head.position
         hot = log.hot(THREAD)
         is_hot = hot is not None and log.leads(head, hot[0].head) and hot[0].committed >= head.position
+        if hot is not None and hot[0].head == head and [each.id for each in hot[1]] != self._acked[
+            hot[0].base.position :
+        ]:
+            self._world.fail(f"the hot record holds other messages than were told, before {head}")
         if session.talk.handle.archived and self._shop.flush_each_step and not archived:
             self._world.fail(f"{head} was said to be archived; the archive stands at {archive.head}")
         if not archived and not is_hot:
@@ -354,17 +358,13 @@ class Story:
     async def _reset_of_an_older_execution(self, session: Session) -> None:
         """Another execution followed: this one must end, having touched nothing."""
         self._world.note("reset of an older execution")
+        self._reset_owners.add(session.talk.request.owner)
         try:
             await self._turn(session).run(self._messages())
         except FencedError:
             return
         except HelixError as error:
             self._world.note(f"older execution ended with {type(error).__name__}")
-            return
-        finally:
-            # A late open, scheduled by a clock that was ahead, may have made it the last one to follow.
-            self._revived |= session.talk.request.owner in self._shop.log.revived
-        if self._revived:
             return
         self._world.fail("an execution wrote that another one had followed")
 

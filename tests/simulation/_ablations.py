@@ -1,0 +1,239 @@
+"""Each guard of the protocol, removed from the real code: what it protects from must then be seen."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from helix_temporal.activities import _step
+from helix_temporal.blobs import ConditionFailedError
+from helix_temporal.coldtier import TieredThreads, _decide, _opening, _tier
+from helix_temporal.coldtier._archive import Archive
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._opening import Opening
+from helix_temporal.errors import HelixError
+from helix_temporal.models.records import Head, size_of
+from helix_temporal.stores import _decide as hot_rules
+from helix_temporal.stores.memory.threads import MemoryThreads, _Thread
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
+from tests.simulation._worker import Shop
+
+
+@contextmanager
+def _all(*patches: Any) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+
+
+@contextmanager
+def epoch_fence(shop: Shop) -> Iterator[None]:
+    """Writes with an old epoch are taken, in the hot tier and in the manifest."""
+
+    def refusal(header: HotHeader, epoch: int) -> HelixError | None:
+        closed = header.epoch == epoch and (header.closed or header.deleted)
+        return hot_rules.fenced(header, epoch) if closed else None
+
+    with _all(
+        patch.object(hot_rules, "refusal", refusal),
+        patch.object(_decide, "check_hot_epoch", lambda *_, **__: None),
+        patch.object(_tier, "check_hot_epoch", lambda *_, **__: None),
+        patch.object(_decide, "_check_archive_epoch", lambda *_: None),
+        patch.object(Opening, "_check_own", staticmethod(lambda *_: None)),
+    ):
+        yield
+
+
+@contextmanager
+def compare_and_swap(shop: Shop) -> Iterator[None]:
+    """The manifest is put whatever is there."""
+    with patch.object(shop.blobs, "is_conditional", new=False):
+        yield
+
+
+@contextmanager
+def first_answer(shop: Shop) -> Iterator[None]:
+    """The last answer wins: a later attempt replaces the step that stands."""
+    append = MemoryThreads.append
+
+    async def overwriting(self: MemoryThreads, step: StepAppend) -> Appended | None:
+        thread = self._find(step.thread_id)
+        at = step.head.position
+        if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
+            stored = thread.tail(at)
+            known = hot_rules.id_before(thread.header, thread.records, at) == step.head.last_id
+            if known and hot_rules.same_step(step, stored[: len(step.records)]):
+                header = thread.header
+                kept = thread.records[: at - header.base.position]
+                header = replace(
+                    header, head=step.head, committed=min(header.committed, at), size=header.size - size_of(stored)
+                )
+                self._threads[step.thread_id] = _Thread(header, kept)
+                step = replace(step, slice_version=header.slice_version)
+        return await append(self, step)
+
+    def never_standing(view: StepView, head: Head, input_ids: object) -> None:
+        return None
+
+    with _all(
+        patch.object(MemoryThreads, "append", overwriting), patch.object(_step, "standing_step", never_standing)
+    ):
+        yield
+
+
+@contextmanager
+def last_id(shop: Shop) -> Iterator[None]:
+    """A head is a position alone: whatever message comes before it."""
+    append, standing = MemoryThreads.append, _step.standing_step
+
+    async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
+        thread = self._find(step.thread_id)
+        if thread is not None:
+            known = hot_rules.id_before(thread.header, thread.records, step.head.position)
+            if known is not None:
+                step = replace(step, head=Head(position=step.head.position, last_id=known))
+        return await append(self, step)
+
+    def standing_there(view: StepView, head: Head, input_ids: Any) -> Any:
+        if view.last_id_at_head is not None:
+            view = replace(view, last_id_at_head=head.last_id)
+        return standing(view, head, input_ids)
+
+    with _all(
+        patch.object(MemoryThreads, "append", trusting), patch.object(_step, "standing_step", standing_there)
+    ):
+        yield
+
+
+@contextmanager
+def cut_at_open(shop: Shop) -> Iterator[None]:
+    """An open keeps what lies beyond the last finished turn, or beyond what the workflow knows."""
+
+    async def no_cut(self: Opening, request: Any, base: Any) -> Head:
+        head: Head = base.head
+        return head
+
+    with patch.object(Opening, "_cut", no_cut):
+        yield
+
+
+@contextmanager
+def hot_continues(shop: Shop) -> Iterator[None]:
+    """Whatever is hot is believed, the archive's own messages or not."""
+
+    def believing(hot: HotSnapshot | None, archive: Manifest) -> bool:
+        return hot is not None and not hot.header.deleted
+
+    with _all(patch.object(_decide, "continues", believing), patch.object(_opening, "continues", believing)):
+        yield
+
+
+@contextmanager
+def read_back(shop: Shop) -> Iterator[None]:
+    """A refused swap is taken for one's own success, sent twice."""
+    commit = Archive.commit
+
+    async def believing(self: Archive, *arguments: Any, **named: Any) -> None:
+        try:
+            await commit(self, *arguments, **named)
+        except ConditionFailedError:
+            return
+
+    with patch.object(Archive, "commit", believing):
+        yield
+
+
+@contextmanager
+def read_back_of_success(shop: Shop) -> Iterator[None]:
+    """A refused swap is taken for somebody else's: the caller is told that it was fenced."""
+    commit = Archive.commit
+
+    async def giving_up(self: Archive, *arguments: Any, **named: Any) -> None:
+        try:
+            await commit(self, *arguments, **named)
+        except ConditionFailedError as error:
+            raise _opening.FencedError("somebody else's swap came first", owner="unknown") from error
+
+    with patch.object(Archive, "commit", giving_up):
+        yield
+
+
+@contextmanager
+def generation(shop: Shop) -> Iterator[None]:
+    """Garbage collection leaves the generation as it is: new objects may have the names of old ones."""
+    following = Manifest.next
+
+    def same_generation(self: Manifest, nonce: str, **changes: Any) -> Manifest:
+        changes.pop("gen", None)
+        return following(self, nonce, **changes)
+
+    with patch.object(Manifest, "next", same_generation):
+        yield
+
+
+@contextmanager
+def owner_check(shop: Shop) -> Iterator[None]:
+    """A re-open cuts what another execution wrote."""
+    with patch.object(_decide, "check_same_owner", lambda *_: None):
+        yield
+
+
+@contextmanager
+def closed(shop: Shop) -> Iterator[None]:
+    """A finaliser leaves its epoch open for late attempts."""
+    flush = TieredThreads.flush
+
+    async def leaving_open(self: TieredThreads, request: FlushThread, *arguments: Any) -> FlushReceipt:
+        return await flush(self, replace(request, closes=False), *arguments)
+
+    with patch.object(TieredThreads, "flush", leaving_open):
+        yield
+
+
+@contextmanager
+def evict_compare(shop: Shop) -> Iterator[None]:
+    """A hot record is dropped whether or not all of it is archived."""
+    with patch.object(hot_rules, "archived_all", lambda header, epoch, archived: header.epoch == epoch):
+        yield
+
+
+@contextmanager
+def fence_before_swap(shop: Shop) -> Iterator[None]:
+    """An open swaps the manifest while the old epoch may still be acknowledged in the hot tier."""
+
+    async def no_fence(self: Opening, seen: object) -> bool:
+        return True
+
+    with patch.object(Opening, "_fence", no_fence):
+        yield
+
+
+@contextmanager
+def kept_step(shop: Shop) -> Iterator[None]:
+    """A re-open cuts the step under way although it stands."""
+    with patch.object(_opening, "kept_after_known", lambda *_: 0):
+        yield
+
+
+GUARDS: dict[str, Callable[[Shop], Any]] = {
+    each.__name__: each
+    for each in (
+        epoch_fence,
+        compare_and_swap,
+        first_answer,
+        last_id,
+        cut_at_open,
+        hot_continues,
+        read_back,
+        read_back_of_success,
+        generation,
+        owner_check,
+        closed,
+        evict_compare,
+        fence_before_swap,
+        kept_step,
+    )
+}
