@@ -70,15 +70,14 @@ class RedisThreads:
         reply = await self._run(_scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
         if reply is None:
             return None
-        (after_size, before_size, last_size), data = _replies.numbered(reply.rest)
-        before_end = after_size + before_size
-        ids_start = before_end + max(last_size, 0)
+        (after_size, last_size), data = _replies.numbered(reply.rest)
+        ids_start = after_size + max(last_size, 0)
         return StepView(
             header=reply.header,
             after=tuple(unpack(data[:after_size])),
-            before=tuple(unpack(data[after_size:before_end])),
+            before=tuple(record for part in reply.packed for record in unpack(part)),
             earlier_ids=_replies.ids(data[ids_start:]),
-            last_id_at_head=data[before_end:ids_start].decode() if last_size >= 0 else None,
+            last_id_at_head=data[after_size:ids_start].decode() if last_size >= 0 else None,
         )
 
     async def scan(self) -> AsyncIterator[str]:

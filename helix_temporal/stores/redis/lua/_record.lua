@@ -134,44 +134,85 @@ local function messages(key, h)
     return parts
   end
 
-  -- The ids of the messages from `from` up to `stop`, each with its length in 2 bytes before it.
-  function m.ids(from, stop)
-    local parts, position = {}, from
-    while position < stop do
-      local first, data = m.field_at(position)
-      local at = m.skip(data, position - first)
-      if at >= #data then torn(position) end
-      while position < stop and at < #data do
-        parts[#parts + 1] = packed_id(data, at)
-        at, position = at + size_at(data, at), position + 1
+  -- Shows the fields that hold the messages from `floor` up to `stop` to visit(first, data, stop), newest first.
+  -- It answers how many messages more it looks for, 0 for no more: so many names are asked for in one call, since
+  -- each call costs more than what it brings.
+  local function walk_back(floor, stop, visit)
+    local position, lowest, wanted = stop, stop, 2
+    while position > floor and wanted > 0 do
+      if lowest == base or position - lowest >= PER_FIELD then torn(position - 1) end
+      local names, from = {}, lowest
+      lowest = math.max(base, from - wanted)
+      for n = from - 1, lowest, -1 do names[from - n] = text(n) end
+      local found = redis.call('HMGET', key, unpack(names))
+      for i = 1, #names do
+        if found[i] and position > floor and wanted > 0 then
+          wanted = visit(from - i, found[i], position)
+          position = from - i
+        end
       end
     end
-    return table.concat(parts)
+  end
+
+  -- How many messages to look for where so many are wanted, in so many bytes, and each is about so large.
+  local function ahead(messages, room, each)
+    return math.min(messages, PER_FIELD, math.max(1, math.floor(room / each)))
+  end
+
+  local function reverse(parts)
+    for i = 1, math.floor(#parts / 2) do parts[i], parts[#parts + 1 - i] = parts[#parts + 1 - i], parts[i] end
+    return parts
+  end
+
+  -- The ids of the messages from `from` up to `stop`, each with its length in 2 bytes before it.
+  function m.ids(from, stop)
+    local parts = {}
+    walk_back(from, stop, function(first, data, before)
+      local found, at = {}, 0
+      for n = first, before - 1 do
+        if at >= #data then torn(n) end
+        if n >= from then found[#found + 1] = packed_id(data, at) end
+        at = at + size_at(data, at)
+      end
+      parts[#parts + 1] = table.concat(found)
+      return ahead(first - from, 262144, #data / (before - first))
+    end)
+    return table.concat(reverse(parts))
   end
 
   -- As forward, but from `stop` back, not below `floor`: position of the first, and the parts in order.
   function m.backward(floor, stop, limit, max_bytes)
     local parts, position, count, bytes = {}, stop, 0, 0
-    while position > floor do
-      local first, data = m.field_at(position - 1)
+    walk_back(floor, stop, function(first, data, before)
       local starts, at = {}, 0
-      for n = first, position - 1 do
+      for n = first, before - 1 do
+        if at >= #data then torn(n) end
         starts[n - first] = at
         at = at + size_at(data, at)
       end
-      local finish = at
-      while position > first and position > floor do
+      local finish, full = at, false
+      while position > first and position > floor and not full do
         local size = at - starts[position - 1 - first]
-        if count > 0 and (count >= limit or bytes + size > max_bytes) then
-          floor = position
-        else
-          at, position, count, bytes = at - size, position - 1, count + 1, bytes + size
-        end
+        full = count > 0 and (count >= limit or bytes + size > max_bytes)
+        if not full then at, position, count, bytes = at - size, position - 1, count + 1, bytes + size end
       end
       parts[#parts + 1] = part(data, at, finish)
+      return full and 0 or ahead(limit - count, max_bytes - bytes, bytes / count)
+    end)
+    return position, reverse(parts)
+  end
+
+  -- Adds `parts` to `to`, some together: each costs the client as much as 2 KB do, and a long string the server.
+  function m.join(parts, to)
+    local from, size = 1, 0
+    for i = 1, #parts do
+      size = size + #parts[i]
+      if size >= 16384 or i == #parts then
+        to[#to + 1] = i == from and parts[i] or table.concat(parts, '', from, i)
+        from, size = i + 1, 0
+      end
     end
-    for i = 1, math.floor(#parts / 2) do parts[i], parts[#parts + 1 - i] = parts[#parts + 1 - i], parts[i] end
-    return position, parts
+    return to
   end
 
   return m

@@ -9,9 +9,7 @@ local at = math.min(math.max(wanted, base), head)
 local after = ''
 if at == wanted then after = table.concat(m.forward(at, math.min(at + tonumber(ARGV[3]), head), {})) end
 local first, window = m.backward(base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
-local before = table.concat(window)
 local more = math.max(tonumber(ARGV[6]) - (at - first), 0)
 local ids = m.ids(math.max(base, first - more), first)
 local last = m.id_before(wanted)
-return reply('W', h, #after .. ' ' .. #before .. ' ' .. (last and #last or -1) .. '\n'
-  .. after .. before .. (last or '') .. ids)
+return m.join(window, {reply('W', h, #after .. ' ' .. (last and #last or -1) .. '\n' .. after .. (last or '') .. ids)})
