@@ -16,6 +16,8 @@ from helix_temporal.errors import InvalidMessageError
 MAX_DEPTH = 64
 MAX_DIGITS = 4300
 """Python's own limit for converting integers from and to text."""
+_MAX_BITS = 14_285
+"""What an integer of so many digits has at most."""
 
 JsonObject = dict[str, JsonValue]
 
@@ -74,7 +76,7 @@ def _check_container(
 
 
 def _check_integer(value: int, where: str) -> None:
-    if value.bit_length() > MAX_DIGITS * 4:
+    if value.bit_length() > _MAX_BITS:
         raise InvalidMessageError(f"integer over {MAX_DIGITS} digits at {where}")
     if not -(2**63) <= value < 2**64:
         raise InvalidMessageError(f"integer outside 64 bits at {where}: send it as text")
