@@ -127,7 +127,7 @@ def from_record(record: Record) -> Message:
         fields = orjson.loads(record.body)
         fields["id"] = record.id
         return Message.model_validate(fields)
-    except (ValueError, TypeError, ValidationError) as error:
+    except (ValueError, TypeError, ValidationError, InvalidMessageError) as error:
         raise ArchiveCorruptError(f"the stored body of message {record.id!r} is not a message") from error
 
 
