@@ -3,8 +3,9 @@
 from helix_temporal.workflows._hooks import SessionHooks
 from helix_temporal.workflows._keeper import KeepWorkflow
 from helix_temporal.workflows._maintenance import SweepWorkflow
-from helix_temporal.workflows._session import AgentSession, SessionWorkflow
+from helix_temporal.workflows._session import AgentSession
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
+from helix_temporal.workflows._workflow import SessionWorkflow
 
 WORKFLOWS = (SessionWorkflow, KeepWorkflow, SweepWorkflow, ThreadWorkflow)
 """All workflows of the pack, ready to register."""

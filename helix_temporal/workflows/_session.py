@@ -1,4 +1,4 @@
-"""A session: open, serve turns, save, flush.  The ready workflow, and the part to embed in one's own."""
+"""A session: open, serve turns, save, flush."""
 
 import asyncio
 from datetime import timedelta
@@ -8,14 +8,6 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import ColdTierBehindError, HelixError
-from helix_temporal.models.hooks import (
-    AfterUserMessage,
-    BeforeUserMessage,
-    HookEvent,
-    SessionEnded,
-    SessionStarted,
-    TurnCompleted,
-)
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import (
     AskResult,
@@ -29,6 +21,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
 from helix_temporal.workflows._calls import OPEN_POLICY, TemporalCalls
+from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._inbox import Entry
@@ -57,8 +50,8 @@ class AgentSession:
         carried = input.carried
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY)
-        self._hooks = Hooks(self._calls, hooks or SessionHooks())
         self._live = Live.of(input, workflow.now())
+        self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
         self._saved_values = dict(carried.saved_values or {}) if carried else {}
         self.values: dict[str, Any] = dict(carried.values or {}) if carried else {}
         Handlers(input, self._live, self._calls).register()
@@ -116,7 +109,7 @@ class AgentSession:
             agent=self._input.agent,
             owner=workflow.info().first_execution_run_id,
             mode=self._input.mode,
-            **_given(
+            **given(
                 fork_from=self._input.fork_from,
                 rewind_to=self._input.rewind_to,
                 metadata=self._input.metadata,
@@ -134,8 +127,7 @@ class AgentSession:
         if opened.values:
             self.values = {**self.values, **opened.values}
             self._saved_values = dict(opened.values)
-        mode = "new" if opened.created and self._input.mode == "auto" else self._input.mode
-        await self._tell("session_started", SessionStarted, mode=mode if mode != "auto" else "continue")
+        await self._events.started(created=opened.created)
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
@@ -183,7 +175,7 @@ class AgentSession:
     # -- turns
 
     async def _serve_turn(self) -> None:
-        entries = await self._admitted(self._live.inbox.take())
+        entries = await self._events.admitted(self._live.inbox.take())
         if not entries:
             return
         self._live.status = Status.RUNNING
@@ -229,39 +221,7 @@ class AgentSession:
             return
         self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
         self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
-        for entry in fresh:
-            await self._tell(
-                "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
-            )
-        await self._tell(
-            "turn_completed",
-            TurnCompleted,
-            turn=self._live.turns,
-            steps=turn.steps,
-            exit_reason=result.exit_reason.value,
-            answer_id=result.answer.id if result.answer else None,
-            usage=result.usage,
-        )
-
-    async def _admitted(self, entries: list[Entry]) -> list[Entry]:
-        """Let the before-hook change or refuse each message."""
-        if not self._hooks.wants(self._live.open.facts, "before_user_message"):
-            return entries
-        admitted = []
-        for entry in entries:
-            message = entry.message
-            event = BeforeUserMessage(
-                **self._who(), message_id=message.id, text=message.text, **_given(ref=message.ref)
-            )
-            decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
-            if decision.refuse is not None:
-                self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
-                continue
-            if decision.text is not None or decision.ref is not None:
-                changed = {"text": decision.text or "", "ref": decision.ref}
-                entry.message = message.model_copy(update=changed)
-            admitted.append(entry)
-        return admitted
+        await self._events.turn_over(turn, result, fresh)
 
     async def _rewind(self) -> None:
         # It stays in the list until it has its result: whoever ends the run meanwhile refuses it.
@@ -326,7 +286,7 @@ class AgentSession:
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
         live.receipts = await finaliser.run(live.open, values=self._unsaved(), closes=False)
         if not live.has_messages:
-            await self._tell_end()
+            await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
         if live.has_messages or not workflow.all_handlers_finished():
             live.status = Status.IDLE
@@ -349,7 +309,7 @@ class AgentSession:
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
         self._give_up(in_thread=committed > self._live.turn_start.position)
         if self._live.talk is not None:
-            await self._tell_end()
+            await self._events.ended(self._finaliser())
         await self._drain()
 
     def _give_up(self, *, in_thread: bool) -> None:
@@ -405,31 +365,6 @@ class AgentSession:
             error=self._live.error,
         )
 
-    # -- hooks
-
-    def _who(self) -> dict[str, Any]:
-        return {
-            "session_id": self._input.session_id,
-            "thread_id": self._input.thread,
-            "agent": self._input.agent,
-            "metadata": self._input.metadata,
-        }
-
-    async def _tell_end(self) -> None:
-        """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
-        live = self._live
-        if not self._hooks.wants(live.open.facts, "session_ended"):
-            return
-        event = SessionEnded(
-            **self._who(), exit_reason=live.exit.value, turns=live.turns, usage=live.usage, error=live.error
-        )
-        told = await self._finaliser().told(self._hooks.tell(live.open.facts, "session_ended", event))
-        live.receipts = (*live.receipts, told)
-
-    async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        if self._hooks.wants(self._live.open.facts, name):
-            await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
-
 
 def _ask_result(result: TurnResult) -> AskResult:
     if result.answer is None:
@@ -444,22 +379,3 @@ def _is_cancelled() -> bool:
     """Whether this task was asked to end, rather than one that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    """Only what was given: histories stay small."""
-    return {name: value for name, value in fields.items() if value}
-
-
-@workflow.defn(name="helix.session")
-class SessionWorkflow:
-    """A session, ready to use: one live execution a session, started and messaged by `SessionClient`."""
-
-    @workflow.init
-    def __init__(self, input: SessionInput) -> None:
-        self._session = AgentSession(input)
-
-    @workflow.run
-    async def run(self, input: SessionInput) -> SessionResult:  # noqa: ARG002 (init has it)
-        """Serve the session until it is idle, closed, cancelled or failed."""
-        return await self._session.run()

@@ -1,0 +1,97 @@
+"""What a session tells its hooks, and asks them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from helix_temporal.models.hooks import (
+    AfterUserMessage,
+    BeforeUserMessage,
+    HookEvent,
+    SessionEnded,
+    SessionStarted,
+    TurnCompleted,
+)
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
+from helix_temporal.workflows._finalise import Finaliser
+from helix_temporal.workflows._hooks import Hooks
+from helix_temporal.workflows._inbox import Entry
+from helix_temporal.workflows._live import Live
+from helix_temporal.workflows._turns import Turn, TurnResult
+
+
+class Events:
+    """Builds the events of one session, for those hooks that want them."""
+
+    def __init__(self, input: SessionInput, live: Live, hooks: Hooks) -> None:
+        self._input, self._live, self._hooks = input, live, hooks
+
+    async def started(self, *, created: bool) -> None:
+        """The session is open."""
+        mode = self._input.mode
+        if mode == "auto":
+            mode = "new" if created else "continue"
+        await self._tell("session_started", SessionStarted, mode=mode)
+
+    async def admitted(self, entries: list[Entry]) -> list[Entry]:
+        """Let the before-hook change or refuse each message."""
+        if not self._hooks.wants(self._live.open.facts, "before_user_message"):
+            return entries
+        admitted = []
+        for entry in entries:
+            message = entry.message
+            event = BeforeUserMessage(
+                **self._who(), message_id=message.id, text=message.text, **given(ref=message.ref)
+            )
+            decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
+            if decision.refuse is not None:
+                self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                continue
+            if decision.text is not None or decision.ref is not None:
+                changed = {"text": decision.text or "", "ref": decision.ref}
+                entry.message = message.model_copy(update=changed)
+            admitted.append(entry)
+        return admitted
+
+    async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
+        """A turn is committed: first each of its messages, then the turn."""
+        for entry in fresh:
+            await self._tell(
+                "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
+            )
+        await self._tell(
+            "turn_completed",
+            TurnCompleted,
+            turn=self._live.turns,
+            steps=turn.steps,
+            exit_reason=result.exit_reason.value,
+            answer_id=result.answer.id if result.answer else None,
+            usage=result.usage,
+        )
+
+    async def ended(self, finaliser: Finaliser) -> None:
+        """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
+        live = self._live
+        if not self._hooks.wants(live.open.facts, "session_ended"):
+            return
+        event = SessionEnded(
+            **self._who(), exit_reason=live.exit.value, turns=live.turns, usage=live.usage, error=live.error
+        )
+        told = await finaliser.told(self._hooks.tell(live.open.facts, "session_ended", event))
+        live.receipts = (*live.receipts, told)
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "session_id": self._input.session_id,
+            "thread_id": self._input.thread,
+            "agent": self._input.agent,
+            "metadata": self._input.metadata,
+        }
+
+    async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
+        if self._hooks.wants(self._live.open.facts, name):
+            await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Only what was given: histories stay small."""
+    return {name: value for name, value in fields.items() if value}
