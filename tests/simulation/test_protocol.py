@@ -1,0 +1,109 @@
+"""The protocol of threads under seeded faults: nothing lost, doubled, reordered or run again."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation._campaign import Figures, run_campaign, run_chunk
+from tests.simulation._run import simulate
+
+SEEDS = 5_000
+PARTS = 4
+FAULTS = (
+    "crash",
+    "zombie",
+    "cancelled",
+    "completion lost",
+    "script, reply lost",
+    "late script",
+    "hot wiped",
+    "hot rolled back",
+    "put of manifest, reply lost",
+    "late put of manifest",
+    "412 to its own success, manifest",
+    "object store down",
+    "slow object store",
+    "terminated",
+    "cancelled in mid-turn",
+    "reset",
+    "reset of an older execution",
+    "rewound",
+    "evict: dropped",
+    "taken over by a dead execution",
+)
+PARTS_OF_THE_ARCHIVE = (
+    "manifest: segment added",
+    "manifest: segments merged",
+    "manifest: index written",
+    "manifest: cut inside a segment",
+    "manifest: cut inside the index",
+    "manifest: large state",
+    "hot: newest part only",
+    "garbage collected",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_holds_under_every_fault(part: int) -> None:
+    """What users saw answered is in the thread, once and in order, whatever failed on the way."""
+    count = SEEDS // PARTS
+    figures = run_chunk(part * count, count)
+    assert figures.violations == {}
+    assert figures.seen["TURN RUN AGAIN"] == 0
+    assert figures.seen["both stores failed at once"] <= 0.03 * count
+
+
+def test_every_fault_happens() -> None:
+    """A simulation in which nothing goes wrong proves nothing."""
+    figures = run_chunk(0, 150)
+    assert [fault for fault in FAULTS if not figures.seen[fault]] == []
+
+
+def test_every_part_of_the_archive_is_used() -> None:
+    """Short runs must reach segments, merges, the index and cuts inside of both."""
+    figures = run_chunk(0, 150)
+    assert [part for part in PARTS_OF_THE_ARCHIVE if not figures.seen[part]] == []
+
+
+def test_a_seed_replays_exactly() -> None:
+    """A violation that cannot be seen again cannot be understood."""
+    first: list[str] = []
+    again: list[str] = []
+    simulate(17, trace=first.append)
+    simulate(17, trace=again.append)
+    assert first == again
+    assert len(first) > 100
+
+
+def test_a_seed_replays_in_another_process() -> None:
+    """The campaign's processes find what one process then shows."""
+    lines: list[str] = []
+    simulate(17, trace=lines.append)
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "17", "--trace"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [*lines, "seed 17: all promises kept"]
+
+
+def test_the_trace_changes_nothing() -> None:
+    """Who looks at a failing seed must see what failed."""
+    assert simulate(3).seen == simulate(3, trace=lambda _: None).seen
+
+
+def test_a_campaign_adds_up() -> None:
+    """The figures of the long form are those of its seeds."""
+    heard: list[int] = []
+    figures = run_campaign(60, jobs=1, progress=lambda so_far: heard.append(so_far.seeds))
+    assert (figures.seeds, figures.failed, heard) == (60, 0, [50, 60])
+    assert figures.seen == run_chunk(0, 60).seen
+
+
+def test_a_campaign_reports_what_failed(tmp_path: Path) -> None:
+    """The file says which seeds to run again."""
+    figures = Figures(seeds=2, failed=1, violations={1: "why"})
+    report = tmp_path / "simulate.json"
+    report.write_text(json.dumps(figures.as_json()))
+    assert json.loads(report.read_text())["failing"] == {"1": "why"}
