@@ -1,0 +1,87 @@
+"""What is on the wire, collected from the code: names and shapes that histories and clients depend on."""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from pydantic import BaseModel
+from temporalio import activity, workflow
+
+from helix_temporal import errors
+from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
+from helix_temporal.models.sessions import SessionInput
+from helix_temporal.workflows import WORKFLOWS, _live, _thread
+
+HERE: Final = Path(__file__).parent
+WIRE_FILE: Final = HERE / "wire.json"
+MODELS: Final = ("agents", "hooks", "maintenance", "messages", "records", "sessions", "steps", "threads")
+
+
+def names() -> dict[str, list[str]]:
+    """Everything that has a name on the wire."""
+    return {
+        "activities": sorted(_activities()),
+        "agent_activities": _agent_activities(),
+        "errors": sorted(name for name, each in vars(errors).items() if _is_error(each)),
+        "queries": _handlers("set_query_handler"),
+        "updates": _handlers("set_update_handler"),
+        "workflows": sorted(workflow._Definition.must_from_class(each).name or "" for each in WORKFLOWS),
+    }
+
+
+def schemas() -> dict[str, Any]:
+    """The JSON schema of each model that travels."""
+    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), _thread]
+    return {name: model.model_json_schema() for module in modules for name, model in _models(module)}
+
+
+def _activities() -> list[str]:
+    holders = (SessionActivities, ThreadActivities, MaintenanceActivities)
+    methods = [method for holder in holders for _, method in inspect.getmembers(holder, inspect.isfunction)]
+    found = [activity._Definition.from_callable(method) for method in methods]
+    return [each.name for each in found if each is not None and each.name is not None]
+
+
+def _agent_activities() -> list[str]:
+    class Silent:
+        async def generate(self, request: object) -> ModelResponse:
+            return ModelResponse()
+
+    @tool
+    def look() -> None:
+        """Look."""
+
+    hooks = Hooks(**dict.fromkeys(Hooks().__dataclass_fields__, look))
+    facts = Agent(name="AGENT", model=Silent(), tools=[look], hooks=hooks).facts()
+    return sorted([*(each.activity for each in facts.tools), *facts.hooks.model_dump().values()])
+
+
+def _handlers(kind: str) -> list[str]:
+    """Names that a session registers, by running the registration."""
+    found: list[str] = []
+    saved = {name: getattr(workflow, name) for name in ("set_query_handler", "set_update_handler")}
+    try:
+        for name in saved:
+            setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
+        given = SessionInput(session_id="s", agent="a")
+        _live.Handlers(given, None, None).register()  # type: ignore[arg-type]
+    finally:
+        for name, function in saved.items():
+            setattr(workflow, name, function)
+    return sorted(each.split("/", 1)[1] for each in found if each.startswith(f"{kind}/"))
+
+
+def _models(module: ModuleType) -> list[tuple[str, type[BaseModel]]]:
+    return [
+        (name, each)
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, BaseModel) and each.__module__ == module.__name__
+    ]
+
+
+def _is_error(each: object) -> bool:
+    return isinstance(each, type) and issubclass(each, errors.HelixError)

@@ -1,0 +1,73 @@
+"""Names and shapes on the wire are permanent: what runs, and what is stored, depends on them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.replay._wire import WIRE_FILE, names, schemas
+
+PINNED: dict[str, Any] = json.loads(WIRE_FILE.read_text())
+HOW = "if that is meant: python -m tests.replay.record --wire, and a line in the changelog"
+
+
+@pytest.mark.parametrize("kind", sorted(PINNED["names"]))
+def test_names_on_the_wire_are_pinned(kind: str) -> None:
+    """Activities, workflows, updates, queries, and error classes, whose names are Temporal's error types."""
+    assert names()[kind] == PINNED["names"][kind], HOW
+
+
+@pytest.mark.parametrize("model", sorted(PINNED["schemas"]))
+def test_a_model_still_reads_what_was_written(model: str) -> None:
+    """Fields are added with defaults, never renamed, removed, made required or of another type."""
+    assert model in schemas(), f"{model} is gone; {HOW}"
+    assert problems(PINNED["schemas"][model], schemas()[model], model) == [], HOW
+
+
+def problems(old: Any, new: Any, where: str) -> list[str]:
+    """Why a reader of ``new`` may stumble over what was written as ``old``."""
+    found = [
+        f"{where}: {name!r} is required now"
+        for name in set(new.get("required", [])) - set(old.get("required", []))
+    ]
+    for name, value in old.items():
+        if name in {"required", "description", "title"}:
+            continue
+        if name not in new:
+            found.append(f"{where}: {name!r} is gone")
+        elif name in {"properties", "$defs"}:
+            for key, schema in value.items():
+                if key not in new[name]:
+                    found.append(f"{where}.{key} is gone")
+                else:
+                    found += problems(schema, new[name][key], f"{where}.{key}")
+        elif name == "enum":
+            found += [f"{where}: {each!r} is gone" for each in value if each not in new[name]]
+        elif name == "anyOf":
+            found += [f"{where}: {each} is gone" for each in value if each not in new[name]]
+        elif name in {"type", "$ref", "default", "const"} and value != new[name]:
+            found.append(f"{where}: {name} was {value!r}, is {new[name]!r}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"properties": {}},
+        {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+        {"properties": {"a": {"type": "integer"}}},
+        {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["b"]},
+    ],
+    ids=["removed", "made required", "another type", "added without a default"],
+)
+def test_a_breaking_change_of_a_model_is_noticed(change: dict[str, Any]) -> None:
+    """The check itself is checked."""
+    old = {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert problems(old, {"type": "object", **change}, "Model")
+
+
+def test_an_added_field_with_a_default_is_no_problem() -> None:
+    """Models grow."""
+    old = {"type": "object", "properties": {"a": {"type": "string"}}}
+    new = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string", "default": ""}}}
+    assert problems(old, new, "Model") == []
