@@ -52,7 +52,7 @@ class LegacySource(Protocol):
         self,
         thread_id: str,
         records: Sequence[Record],
-        slice: bytes,  # noqa: A002
+        state: bytes,
         *,
         instructions: str | None,
         over: Legacy | None,
@@ -62,6 +62,7 @@ class LegacySource(Protocol):
         Raises:
             LegacyWriterActiveError: Something else is there.
         """
+        ...
 
 
 class V1Snapshots:
@@ -133,7 +134,7 @@ class V1Snapshots:
         self,
         thread_id: str,
         records: Sequence[Record],
-        slice: bytes,  # noqa: A002
+        state: bytes,
         *,
         instructions: str | None,
         over: Legacy | None,
@@ -142,7 +143,7 @@ class V1Snapshots:
         key = over.key if over else self.key(thread_id, gzip=self._gzip)
         if key is None:
             raise InvalidRequestError(f"thread {thread_id!r}: version 1 has no key of its own for this id")
-        data = await asyncio.to_thread(_v1.encode, records, slice, instructions)
+        data = await asyncio.to_thread(_v1.encode, records, state, instructions)
         if key.endswith(".gz"):
             data = await asyncio.to_thread(_v1.deflate_gzip, data)
         try:

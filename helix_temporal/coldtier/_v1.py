@@ -223,7 +223,7 @@ def _slice(state: dict[str, Any] | None, what: str) -> bytes:
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def encode(records: Sequence[Record], slice: bytes, instructions: str | None = None) -> bytes:  # noqa: A002
+def encode(records: Sequence[Record], state: bytes, instructions: str | None = None) -> bytes:
     """The JSON of a snapshot of these messages; ``instructions`` become its first row.
 
     Raises:
@@ -235,7 +235,7 @@ def encode(records: Sequence[Record], slice: bytes, instructions: str | None = N
     fields = {
         "v": 1,
         "messages": [_as_row(message) for message in messages],
-        "state": _as_state(slice),
+        "state": _as_state(state),
         "dedupIds": [message.id for message in messages],
     }
     return orjson.dumps(fields)
@@ -255,10 +255,10 @@ def _as_row(message: Message) -> str:
     return orjson.dumps({"id": message.id, "message": body}).decode()
 
 
-def _as_state(slice: bytes) -> dict[str, Any] | None:  # noqa: A002
-    if not slice:
+def _as_state(data: bytes) -> dict[str, Any] | None:
+    if not data:
         return None
-    fields = orjson.loads(slice)
+    fields = orjson.loads(data)
     values = fields.get("values", {}) if isinstance(fields, dict) else {}
     if values and values.keys() <= {"tasks", "custom"}:
         return {"tasks": [], "custom": {}, **values}

@@ -20,16 +20,12 @@ from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, Th
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_append import SliceContract, StepContract, ViewContract
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures
-from helix_temporal.testing.contracts._threads_cold import (
-    ColdContract,
-    ColdDeleteContract,
-    ColdForkContract,
-    EvictContract,
-    FlushContract,
-)
+from helix_temporal.testing.contracts._threads_cold import ColdContract, EvictContract, FlushContract
+from helix_temporal.testing.contracts._threads_cold_copies import ColdDeleteContract, ColdForkContract
+from helix_temporal.testing.contracts._threads_cut import CutContract
 from helix_temporal.testing.contracts._threads_delete import DeleteContract, IsolationContract
 from helix_temporal.testing.contracts._threads_fork import ForkContract
-from helix_temporal.testing.contracts._threads_open import CutContract, FencingContract, OpenContract
+from helix_temporal.testing.contracts._threads_open import FencingContract, OpenContract
 from helix_temporal.testing.contracts._threads_read import ReadContract
 
 __all__ = ["ArchivingThreadsContract", "Author", "HotOnlyThreadsContract", "ThreadStoreContract"]

@@ -95,7 +95,7 @@ async def trial() -> Trial:
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_a_fault_at_any_call(operation: str, fault: BlobFault) -> None:
     """Each call of each operation fails once in each way, and what was late lands afterwards."""
-    wrong = []
+    wrong, number = [], 0
     for number in range(40):
         made = await trial()
         disturbed = disturb(made.tiers.blobs, number, fault)
@@ -203,8 +203,9 @@ class TestArchiveDown:
         return Clock()
 
     @pytest.fixture
-    async def author(self, clock: Clock) -> Author:
+    async def author(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Author:
         """Whose archive goes down when ``down`` is called."""
+        monkeypatch.setattr("helix_temporal.coldtier._flushing.BACKLOG_SECONDS", 0.05, raising=False)
         tiers = Tiers()
         tiers.hot._clock = clock
         backlog = Backlog(max_bytes=10_000, max_seconds=3600)
@@ -262,6 +263,15 @@ class TestArchiveDown:
         await step(author)
         clock.now += 100_000
         await view(author)
+
+    async def test_what_waited_too_long_is_archived_rather_than_refused(
+        self, author: Author, clock: Clock
+    ) -> None:
+        """With ``flush="exit"`` nothing else archives a session that stays open for days."""
+        await author.turn()
+        clock.now += 3601
+        await view(author)
+        assert (await author.threads.facts(author.thread_id)).archived == author.head.position
 
     async def test_a_turn_under_way_is_let_to_its_end(self, author: Author, clock: Clock) -> None:
         """Tools have run already."""

@@ -1,0 +1,194 @@
+"""Contract of thread stores: where an open cuts."""
+
+import pytest
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.threads import FlushThread, Reopen, ThreadStore
+from helix_temporal.testing.builders import a_message, an_answer, messages
+from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, calls, result
+
+
+class CutContract(ThreadFixtures):
+    """Where an open cuts."""
+
+    async def test_a_fresh_open_cuts_the_unfinished_turn(self, author: Author) -> None:
+        """What a terminated execution left half done is not answered for."""
+        await author.turn("one")
+        await author.asks_for_tools()
+        later = author.later(owner="run-2")
+        opened = await later.open()
+        assert (opened.cut, opened.header.head, opened.header.committed) == (2, author.turn_start, 2)
+        assert await later.texts() == ["one", "hi there"]
+
+    async def test_a_reopen_keeps_the_turn_under_way(self, author: Author) -> None:
+        """An execution that lost its record goes on where it stands."""
+        await author.turn()
+        known = (await author.asks_for_tools()).head
+        opened = await author.later().open(reopen=Reopen(known, author.turn_start))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, known, 2)
+
+    async def test_a_reopen_cuts_what_it_does_not_know(self, author: Author) -> None:
+        """An answer of an attempt that was given up must not stand in the way."""
+        await author.turn()
+        known = author.head
+        await author.turn("of a lost attempt")
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, known))
+        assert (opened.cut, opened.header.head) == (2, known)
+        assert await later.texts() == ["hello", "hi there"]
+
+    async def test_a_reopen_whose_head_is_lost_starts_the_turn_again(self, author: Author) -> None:
+        """Half a turn that nobody holds any more is run again as a whole."""
+        await author.turn()
+        await author.asks_for_tools()
+        lost = Head(position=4, last_id="lost")
+        opened = await author.later().open(reopen=Reopen(lost, author.turn_start))
+        assert (opened.header.head, opened.header.committed) == (author.turn_start, 2)
+
+    async def test_a_reopen_that_finds_nothing_it_knows_cuts_at_the_finished_turns(
+        self, author: Author
+    ) -> None:
+        """The caller sees by the head that its turns are gone, and says so."""
+        await author.turns(2)
+        lost = Head(position=9, last_id="lost")
+        opened = await author.later().open(reopen=Reopen(lost, Head(position=8, last_id="too")))
+        assert opened.header.head == author.head
+
+    async def test_a_lost_reopen_names_the_last_message_that_is_there(self, author: Author) -> None:
+        """A head without its message's id would refuse every later step."""
+        await author.turn()
+        await author.asks_for_tools()
+        lost = Head(position=9, last_id="lost")
+        later = author.later()
+        await later.open(reopen=Reopen(lost, Head(position=8, last_id="too")))
+        assert later.head == author.turn_start
+        await later.turn("goes on")
+
+    async def test_a_reopen_inside_a_turn_that_was_committed_meanwhile_uncommits_it(
+        self, author: Author
+    ) -> None:
+        """Finished turns never end between a tool call and its results, whoever dies next."""
+        await author.turn("one")
+        start, known = author.head, (await author.asks_for_tools()).head
+        await author.append(author.step(result(0), answer=an_answer("of a lost attempt")))
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, start))
+        assert (opened.header.head, opened.header.committed) == (known, start.position)
+        await later.later(owner="run-2").open()
+        assert await later.texts() == ["one", "hi there"]
+
+    async def test_a_reopen_after_another_execution_took_over_touches_nothing(self, author: Author) -> None:
+        """Who was replaced must end, not take back."""
+        await author.turn()
+        successor = author.later(owner="run-2")
+        await successor.open()
+        before = await successor.image()
+        with pytest.raises(FencedError):
+            await successor.later(owner="run-1").open(reopen=Reopen(author.head, author.head))
+        assert await successor.image() == before
+
+    async def test_a_reopen_of_a_thread_that_is_gone_is_refused(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """It had been there; making an empty one would hide the loss."""
+        with pytest.raises(ThreadNotFoundError):
+            await Author(threads, thread_id).open(reopen=Reopen(EMPTY, EMPTY))
+
+    async def test_a_rewind_cuts_at_a_finished_turn(self, author: Author) -> None:
+        """Editing an earlier message drops what followed it."""
+        first = (await author.turn("one")).head
+        await author.turns(3)
+        later = author.later()
+        opened = await later.open(rewind_to=first)
+        assert (opened.cut, opened.header.head, opened.header.committed) == (6, first, 2)
+        await later.turn("other")
+        assert await later.texts() == ["one", "hi there", "other", "hi there"]
+
+    async def test_a_rewind_to_the_beginning_empties_the_thread(self, author: Author) -> None:
+        """Starting over keeps the thread and its id."""
+        await author.turns(3)
+        later = author.later()
+        opened = await later.open(rewind_to=EMPTY)
+        assert (opened.cut, opened.header.head, opened.created) == (6, EMPTY, False)
+        assert await later.everything() == ()
+
+    async def test_a_repeated_rewind_cuts_once(self, author: Author) -> None:
+        """The thread may have grown again when a late attempt of the rewind comes."""
+        first = (await author.turn("one")).head
+        await author.turn("two")
+        later = author.later()
+        await later.open(rewind_to=first)
+        await later.turn("three")
+        await author.later().open(rewind_to=first)
+        assert await later.texts() == ["one", "hi there", "three", "hi there"]
+
+    async def test_a_rewind_beyond_what_is_finished_is_refused(self, author: Author) -> None:
+        """Only turn boundaries that were committed can be gone back to."""
+        await author.turn()
+        unfinished = (await author.asks_for_tools()).head
+        before = await author.image()
+        with pytest.raises(InvalidRequestError, match="only 2 are committed"):
+            await author.later().open(rewind_to=unfinished)
+        assert await author.image() == before
+
+    async def test_a_rewind_to_another_message_is_refused(self, author: Author) -> None:
+        """The caller looks at another timeline than the one that is stored."""
+        await author.turn()
+        before = await author.image()
+        with pytest.raises(HeadMovedError):
+            await author.later().open(rewind_to=Head(position=2, last_id="other"))
+        assert await author.image() == before
+
+    async def test_all_messages_are_replaced_at_once(self, author: Author) -> None:
+        """Replacing is a rewind to the beginning with records: nobody sees neither."""
+        await author.turns(3)
+        records = messages(3, prefix="new")
+        later = author.later()
+        first = await later.open(rewind_to=EMPTY, records=records)
+        assert (first.header.committed, await later.everything()) == (3, records)
+        assert await later.open(rewind_to=EMPTY, records=records) == first
+
+    async def test_records_follow_a_rewind_to_the_middle(self, author: Author) -> None:
+        """An edited message stands where the old one stood."""
+        first = (await author.turn("one")).head
+        await author.turns(2)
+        edited = (a_message("edited"), calls(), result(0), an_answer("fine"))
+        later = author.later()
+        await later.open(rewind_to=first, records=edited)
+        assert (await later.everything())[2:] == edited
+        assert (await later.facts()).committed == 6
+
+    async def test_a_step_goes_on_after_replaced_messages(self, author: Author) -> None:
+        """The head after a replacement is one that a step can stand at."""
+        later = author.later()
+        await later.open(rewind_to=EMPTY, records=messages(3))
+        assert later.head == Head(position=3, last_id="m2")
+        await later.turn("next")
+        assert (await later.facts()).head.position == 5
+
+    async def test_flush_of_a_lower_epoch_changes_nothing(self, author: Author) -> None:
+        """What an execution that is out has in mind does not reach the archive."""
+        await author.turn()
+        successor = Author(author.threads, author.thread_id, LATER, "run-2")
+        await successor.open()
+        before = await successor.image()
+        step = StepAppend(author.thread_id, author.epoch, author.head, (a_message("late"),))
+        with pytest.raises(FencedError):
+            await author.threads.append(step)
+        await self._flush_ignoring_fence(author)
+        assert await successor.image() == before
+
+    @staticmethod
+    async def _flush_ignoring_fence(author: Author) -> None:
+        request = FlushThread(author.thread_id, author.epoch, closes=True)
+        try:
+            await author.threads.flush(request)
+        except FencedError:
+            return  # stores that archive say so; others have nothing to do
