@@ -16,6 +16,7 @@ from helix_temporal.settings import Settings
 from tests._services import stack_environment
 from tests.chaos._boundaries import At
 from tests.chaos._cancels import CancelCampaign
+from tests.chaos._exact import ExactKills
 from tests.chaos._kills import KillCampaign
 from tests.chaos._points import all_points
 from tests.chaos._redis import RedisCampaigns
@@ -39,6 +40,13 @@ class Run:
 
 async def _kills(run: Run) -> list[Report]:
     return [await KillCampaign(run.settings, run.directory, seed=run.seed).run(run.kills, run.progress)]
+
+
+async def _exact(run: Run) -> list[Report]:
+    return [
+        await ExactKills(run.settings, run.directory, seed=run.seed, flush=flush).run(run.progress)
+        for flush in ("step", "exit")
+    ]
 
 
 async def _drains(run: Run) -> list[Report]:
@@ -76,6 +84,7 @@ async def _points(run: Run) -> list[Report]:
 
 CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "points": _points,
+    "exact": _exact,
     "kills": _kills,
     "drains": _drains,
     "redis": _redis,

@@ -14,6 +14,8 @@ from tests.chaos._ledger import Ledger
 AGENT: Final = "chaos"
 _TOKEN: Final = re.compile(rb"#([0-9a-f]{16})")
 _TOOLS: Final = re.compile(r"tools=(\d+)")
+_PADDING: Final = "x" * 3000
+"""More than travels in a workflow: arguments are read from the thread, results are put aside."""
 
 
 def token_of(body: bytes) -> str | None:
@@ -35,7 +37,7 @@ def waiting(messages: Sequence[Message]) -> list[Message]:
 class BookedModel:
     """Answers by naming the messages it answers and this very call; notes each call before it thinks.
 
-    A user's text with ``tools=2`` makes it ask for two tools first.
+    A user's text with ``tools=2`` makes it ask for two tools first, and ``large`` for large ones.
     """
 
     def __init__(self, ledger: Ledger, seconds: float = 0.03) -> None:
@@ -49,9 +51,14 @@ class BookedModel:
             "model", session=request.session_id, inputs=ids, token=token, step=request.step_key
         )
         await asyncio.sleep(random.uniform(0, 2 * self._seconds))
-        wanted = _TOOLS.search(new[-1].text) if new[-1].role == "user" else None
+        asked = new[-1].text if new[-1].role == "user" else ""
+        wanted, padding = _TOOLS.search(asked), _PADDING if "large" in asked else ""
         calls = tuple(
-            ToolCall(id=f"call_{number}", name="touch", arguments={"what": f"{ids[-1]}/{number}"})
+            ToolCall(
+                id=f"call_{number}",
+                name="touch",
+                arguments={"what": f"{ids[-1]}/{number}", "padding": padding},
+            )
             for number in range(int(wanted.group(1)) if wanted else 0)
         )
         return ModelResponse(content=f"re {' '.join(ids)} #{token}", tool_calls=calls)
@@ -61,11 +68,11 @@ def touch_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
     """A tool with an effect: it notes the key under which the effect took place."""
 
     @tool(attempts=20)
-    async def touch(what: str, context: ToolContext) -> str:
+    async def touch(what: str, padding: str, context: ToolContext) -> str:
         """Touch something."""
         ledger.write("tool", session=context.session_id, key=context.key, what=what)
         await asyncio.sleep(random.uniform(0, 2 * seconds))
-        return f"touched {what}"
+        return f"touched {what}{padding}"
 
     return touch
 

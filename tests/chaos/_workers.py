@@ -5,16 +5,62 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from temporalio import activity
 
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 from tests.chaos._agent import chaos_agent
 from tests.chaos._backends import BookedHot, WrappedBackends, use_backends
+from tests.chaos._boundaries import Boundaries
 from tests.chaos._ledger import Ledger
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.chaos._workers"])
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Dies:
+    """Where a worker kills itself: at the ``place``-th store call of one activity type, never for 0."""
+
+    activity: str
+    place: int
+    after: bool = False
+
+    @property
+    def name(self) -> str:
+        """Part of session ids and of findings."""
+        return f"{self.activity}-{self.place}-{'after' if self.after else 'before'}"
+
+
+class Deadly(Boundaries):
+    """Ends the process, as SIGKILL does, at one boundary; notes all of them."""
+
+    def __init__(self, dies: Dies, ledger: Ledger) -> None:
+        super().__init__()
+        self._dies, self._ledger, self._calls = dies, ledger, 0
+
+    async def around(self, name: str, act: Callable[[], Awaitable[T]]) -> T:
+        """One call."""
+        kind = activity.info().activity_type if activity.in_activity() else ""
+        self._ledger.write("io", activity=kind, call=name)
+        if kind != self._dies.activity:
+            return await act()
+        self._calls += 1
+        here = self._calls == self._dies.place
+        if here and not self._dies.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = await act()
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
 
 
 class WorkerProcess:
@@ -25,9 +71,15 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, settings: Settings, books: Path, *, model_seconds: float = 0.03, drain: float = 5.0
+        self,
+        settings: Settings,
+        books: Path,
+        *,
+        model_seconds: float = 0.03,
+        drain: float = 5.0,
+        dies: Dies | None = None,
     ) -> None:
-        arguments = (settings, books, model_seconds, drain)
+        arguments = (settings, books, model_seconds, drain, dies)
         self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -55,17 +107,19 @@ class WorkerProcess:
         self._process.close()
 
 
-def _run(settings: Settings, books: Path, model_seconds: float, drain: float) -> None:
+def _run(settings: Settings, books: Path, model_seconds: float, drain: float, dies: Dies | None) -> None:
     os.setsid()
     # What a killed worker had to say is no part of the campaign's output.
     log = os.open(books.with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-    asyncio.run(_serve(settings, Ledger(books), model_seconds, drain))
+    asyncio.run(_serve(settings, Ledger(books), model_seconds, drain, dies))
 
 
-async def _serve(settings: Settings, ledger: Ledger, model_seconds: float, drain: float) -> None:
+async def _serve(
+    settings: Settings, ledger: Ledger, model_seconds: float, drain: float, dies: Dies | None
+) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     parent = multiprocessing.parent_process()
@@ -73,7 +127,13 @@ async def _serve(settings: Settings, ledger: Ledger, model_seconds: float, drain
     # A worker whose campaign was killed must not live on.
     loop.add_reader(int(parent.sentinel), os._exit, 1)
     client, plugin = await connect(settings, [chaos_agent(ledger, model_seconds=model_seconds)])
-    use_backends(plugin, WrappedBackends(settings, hot=lambda hot: BookedHot(hot, ledger)))
+    around = Deadly(dies, ledger) if dies is not None else Boundaries()
+    backends = WrappedBackends(
+        settings,
+        hot=lambda hot: around.around_store(BookedHot(hot, ledger), "hot"),
+        blobs=lambda blobs: around.around_store(blobs, "blobs"),
+    )
+    use_backends(plugin, backends)
     async with HelixWorker(client, plugin, drain=drain):
         ledger.write("serving")
         await stop.wait()
