@@ -278,7 +278,7 @@ class Stepper:
         )
 
     async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
-        """Make sure of a step that was seen standing; should the record have lost it since, with its state."""
+        """Make sure of a step that was seen standing; with its state, should the record have lost it."""
         header = view.header
         if header.slice_version > 0:
             step = replace(step, slice=header.slice, slice_version=header.slice_version - 1)
@@ -286,7 +286,8 @@ class Stepper:
             return await self._threads.append(step)
         except StaleStateError as stale:
             raise HeadMovedError(
-                f"thread {step.thread_id!r}: the step at {step.head.position} was seen and is gone; open it again"
+                f"thread {step.thread_id!r}: the step at {step.head.position} was seen and is gone; "
+                "open it again"
             ) from stale
 
     async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
@@ -328,7 +329,8 @@ class Stepper:
 
 def _elsewhere(thread_id: str, head: Head) -> HeadMovedError:
     return HeadMovedError(
-        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; open it again"
+        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
+        "open it again"
     )
 
 

@@ -23,6 +23,7 @@ from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Pr
 
 TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024
+UNBOUNDED: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Opening:
             try:
                 old = await self._old(request, header, stored.manifest)
                 if check_open(request, header, stored.manifest, legacy=old is not None):
-                    return await self._ready(hot, stored.manifest, progress)
+                    return await self._ready(request, hot, stored.manifest, progress)
                 check_regressed(hot, stored.manifest)
                 base = await self._base(request, hot, stored.manifest, old)
                 plan = await self._plan(request, base, traffic)
@@ -221,30 +222,35 @@ class Opening:
         self, request: OpenThread, base: Base, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
-        if base.hot is not None and base.hot.base.position <= archive.head.position - len(request.records):
+        keep = archive.head.position - len(request.records)
+        if base.hot is not None and base.hot.base.position <= min(keep, _back_to(request, keep)):
             header = await self._hot.rebase(
                 Rebase(
                     expected=(base.hot.epoch, base.hot.head),
                     header=self._header(archive, base.hot.base, base.slice),
-                    keep=archive.head.position - len(request.records),
+                    keep=keep,
                     records=request.records,
                 )
             )
             if header is not None:
                 return _opened(header, archive)
-        return await self._ready(None, archive, progress)
+        return await self._ready(request, None, archive, progress)
 
-    async def _ready(self, hot: HotSnapshot | None, archive: Manifest, progress: Progress) -> OpenedThread:
+    async def _ready(
+        self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
+    ) -> OpenedThread:
         if hot is not None and hot.header.epoch == archive.epoch and continues(hot, archive):
             return _opened(hot.header, archive)
-        header = await self._install(archive, progress, replace=True)
+        back_to = _back_to(request, archive.head.position)
+        header = await self._install(archive, progress, replace=True, back_to=back_to)
         return _opened(header, archive)
 
     async def _install(
-        self, archive: Manifest, progress: Progress, *, replace: bool, whole: bool = False
+        self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int
     ) -> HotHeader:
-        start = 0 if whole else tail_start(archive, TAIL_MESSAGES, TAIL_BYTES)
-        records = await self._archive.read(archive, start, archive.head.position, progress)
+        # A step that stands already is looked for at its head: that must be held, too.
+        start = min(tail_start(archive, TAIL_MESSAGES, TAIL_BYTES), max(0, back_to - 1))
+        records = await self._archive.packed(archive, start, progress)
         base = EMPTY
         if start == archive.head.position:
             base = archive.head
@@ -275,9 +281,9 @@ class Opening:
         )
 
     async def hydrate(
-        self, thread_id: str, epoch: int, progress: Progress = no_progress, *, whole: bool = False
+        self, thread_id: str, epoch: int, progress: Progress = no_progress, *, back_to: int = UNBOUNDED
     ) -> HotHeader:
-        """As `ThreadStore.hydrate`; ``whole`` installs all messages rather than the newest.
+        """As `ThreadStore.hydrate`: the newest messages, and all from ``back_to`` on (0: the whole thread).
 
         Raises:
             FencedError: Another epoch has the thread, or this one is closed.
@@ -288,7 +294,7 @@ class Opening:
             stored = await self._archive.manifest(thread_id)
             self._check_own(stored.manifest, epoch)
             try:
-                return await self._install(stored.manifest, progress, replace=False, whole=whole)
+                return await self._install(stored.manifest, progress, replace=False, back_to=back_to)
             except SegmentGoneError as gone:
                 if before is not None and before.etag == stored.etag:
                     raise missing(thread_id, gone) from gone
@@ -319,3 +325,8 @@ def _born(request: OpenThread, base: Base) -> int:
 
 def _opened(header: HotHeader, archive: Manifest) -> OpenedThread:
     return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut)
+
+
+def _back_to(request: OpenThread, head: int) -> int:
+    """From where on the hot record must hold the thread: the step under way may stand already."""
+    return min(head, request.reopen.known.position) if request.reopen else head

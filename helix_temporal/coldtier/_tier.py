@@ -101,7 +101,7 @@ class TieredThreads:
             appended = await self.hot.append(step)
             if appended is not None:
                 return appended
-            await self._opening.hydrate(step.thread_id, step.epoch)
+            await self._opening.hydrate(step.thread_id, step.epoch, back_to=step.head.position)
         raise _unsteady(step.thread_id)
 
     async def step_view(
@@ -117,7 +117,7 @@ class TieredThreads:
                 thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
             )
             if view is None:
-                await self._opening.hydrate(thread_id, epoch)
+                await self._opening.hydrate(thread_id, epoch, back_to=head.position)
                 continue
             check_hot_epoch(view.header, epoch)
             if ids and not view.after:
@@ -228,7 +228,7 @@ class TieredThreads:
 
     async def hydrate_whole(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader:
         """Install every message, not only the newest part."""
-        return await self._opening.hydrate(thread_id, epoch, progress, whole=True)
+        return await self._opening.hydrate(thread_id, epoch, progress, back_to=0)
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
         """As `ThreadStore.flush`."""
