@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,7 +16,13 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -67,10 +74,14 @@ class Updates:
 
     Args:
         task_queue: Where sessions that have to be started run.
+        search_attributes: By the key of the metadata that they are taken from.
     """
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(
+        self, client: Client, task_queue: str, search_attributes: Mapping[str, SearchAttributeKey[str]]
+    ) -> None:
         self._client, self._task_queue = client, task_queue
+        self._search_attributes = search_attributes
         self._slots: dict[str, _Slots] = {}
 
     def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
@@ -160,6 +171,7 @@ class Updates:
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            search_attributes=self._found_by(start),
         )
         try:
             return await self._client.execute_update_with_start_workflow(
@@ -168,6 +180,15 @@ class Updates:
         finally:
             # Its future holds the start's outcome; unread, it is reported as never retrieved.
             await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
+
+    def _found_by(self, start: SessionInput) -> TypedSearchAttributes:
+        return TypedSearchAttributes(
+            [
+                SearchAttributePair(key, start.metadata[name])
+                for name, key in self._search_attributes.items()
+                if name in start.metadata
+            ]
+        )
 
     async def _check_alive(self, session_id: str, since: float) -> None:
         """A run that ended under us may be followed by another; one that was terminated is not.

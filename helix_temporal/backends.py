@@ -14,7 +14,7 @@ from helix_temporal.activities import (
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier import Backlog, BlobPayloads, TieredThreads
+from helix_temporal.coldtier import Backlog, BlobPayloads, TieredThreads, V1Snapshots
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
@@ -28,16 +28,33 @@ class Backends:
     Connections are opened by the first call that needs one, on the loop that runs then; building this
     needs no server.
 
+    Args:
+        hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
+        blobs: A blob store from elsewhere; otherwise as settings say.
+
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        hot: tuple[HotTier, PayloadStore] | None = None,
+        blobs: BlobStore | None = None,
+    ) -> None:
         self.settings = settings
-        self.hot, hot_payloads, self._redis = _hot(settings)
-        self.blobs = _blobs(settings)
+        self._redis: Any = None
+        if hot is None:
+            self.hot, hot_payloads, self._redis = _hot(settings)
+        else:
+            self.hot, hot_payloads = hot
+        self.blobs = blobs or _blobs(settings)
         self.tiered: TieredThreads | None = None
-        self.threads: ThreadStore = HotThreads(self.hot)
+        expiry = settings.expire_unarchived_after
+        self.threads: ThreadStore = HotThreads(
+            self.hot, expire_after=expiry.total_seconds() if expiry else None
+        )
         payloads: PayloadStore = hot_payloads
         if self.blobs is not None:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
@@ -84,6 +101,7 @@ class Backends:
             transforms=transforms,
             max_payload=limits.payload_bytes,
             max_message=limits.message_bytes,
+            max_batch=limits.batch_messages,
             beat_every=every,
         )
         maintenance = MaintenanceActivities(
@@ -126,6 +144,7 @@ def call_policy(settings: Settings) -> CallPolicy:
         retry_maximum=timeouts.store_retry_maximum.total_seconds(),
         heartbeat=timeouts.heartbeat_timeout.total_seconds(),
         model_start_to_close=timeouts.model_start_to_close.total_seconds(),
+        tool_start_to_close=timeouts.tool_start_to_close.total_seconds(),
         model_schedule_to_close=3 * timeouts.model_start_to_close.total_seconds(),
         finaliser_budget=timeouts.finaliser_budget.total_seconds(),
         flush_retry_maximum=timeouts.flush_retry_maximum.total_seconds(),
@@ -181,4 +200,13 @@ def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads
         key=key.get_secret_value().encode() if key else None,
         backlog=Backlog(limits.unarchived_bytes, limits.unarchived_for.total_seconds()),
         step_seconds=settings.timeouts.flush_attempt.total_seconds(),
+        legacy=_legacy(settings, blobs),
+    )
+
+
+def _legacy(settings: Settings, blobs: BlobStore) -> V1Snapshots | None:
+    if not settings.read_v1:
+        return None
+    return V1Snapshots(
+        blobs, prefix=settings.v1_prefix, thread_key=settings.v1_thread_key, adapter=settings.v1_adapter
     )

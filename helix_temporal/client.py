@@ -8,6 +8,7 @@ from typing import Any, Final
 from temporalio.client import (
     Client,
 )
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
@@ -54,14 +55,21 @@ class SessionClient:
         client: Connected with `HelixPlugin`.
         task_queue: Where the session workers listen.
         options: For executions that this client starts.
+        search_attributes: Keys of a session's metadata that become search attributes of its workflow;
+            they must be registered with the server.
     """
 
     def __init__(
-        self, client: Client, *, task_queue: str = "helix", options: SessionOptions | None = None
+        self,
+        client: Client,
+        *,
+        task_queue: str = "helix",
+        options: SessionOptions | None = None,
+        search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
     ) -> None:
         self._client, self._task_queue = client, task_queue
         self._options = options or SessionOptions()
-        self._updates = Updates(client, task_queue)
+        self._updates = Updates(client, task_queue, search_attributes or {})
 
     def session(self, session_id: str, *, agent: str | None = None) -> "SessionHandle":
         """A handle on one session."""

@@ -40,6 +40,7 @@ class HelixPlugin(SimplePlugin):
         settings: Where the stores are; only workers use that.
         agents: The agents that workers of this client serve.
         transforms: What forks may do to messages, by name.
+        backends: Stores from elsewhere, as `helix_temporal.backends.Backends`; otherwise as settings say.
         passthrough: Further modules that the sandbox passes through, such as the application's own.
 
     Raises:
@@ -52,12 +53,13 @@ class HelixPlugin(SimplePlugin):
         *,
         agents: Sequence[Agent] = (),
         transforms: Mapping[str, Transform] | None = None,
+        backends: Any = None,
         passthrough: Sequence[str] = (),
     ) -> None:
         self.settings = settings or Settings()
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
         self._passthrough = ("helix_temporal", *passthrough)
-        self._backends: Any = None
+        self._backends: Any = backends
         super().__init__(
             "helix.HelixPlugin",
             data_converter=_converter,

@@ -128,6 +128,9 @@ class Settings(_Group):
             as Redis.
         keep_warm: Keep a flushed thread in Redis for ``warm_ttl`` instead of dropping it.
         expire_unarchived_after: Only without a cold tier: idle threads are lost after this time.
+        read_v1: Threads without a manifest begin as their version 1 snapshot, if there is one.
+        v1_prefix, v1_thread_key: Where those lie.
+        v1_adapter: The format of their rows; found by their shape if empty.
         archive_hmac_key: Signs manifests; at least 16 characters.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
 
@@ -164,6 +167,10 @@ class Settings(_Group):
     keep_warm: bool = False
     warm_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
     expire_unarchived_after: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
+    read_v1: bool = False
+    v1_prefix: str = "threads"
+    v1_thread_key: str = "messages"
+    v1_adapter: str = ""
     archive_hmac_key: SecretStr | None = None
     allow_plaintext: bool = False
 

@@ -63,6 +63,7 @@ class ThreadActivities:
         transforms: What a fork may do to its messages, by name.
         max_payload: Bytes that a result may have; larger messages are read in parts.
         max_message: Bytes of one message that came through a workflow.
+        max_batch: Messages of one append.
         beat_every: Seconds between background heartbeats.
     """
 
@@ -73,10 +74,12 @@ class ThreadActivities:
         transforms: Mapping[str, Transform] | None = None,
         max_payload: int = 1024 * 1024,
         max_message: int = 1024 * 1024,
+        max_batch: int = MAX_BATCH,
         beat_every: float = 1.0,
     ) -> None:
         self._threads, self._transforms = threads, dict(transforms or {})
         self._max_payload, self._max_message, self._beat_every = max_payload, max_message, beat_every
+        self._max_batch = max_batch
 
     @activity.defn(name="helix.threads.open")
     @typed
@@ -136,8 +139,8 @@ class ThreadActivities:
         )
 
     def _records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
-        if len(messages) > MAX_BATCH:
-            raise TooLargeError(f"messages: {len(messages)} > {MAX_BATCH}")
+        if len(messages) > self._max_batch:
+            raise TooLargeError(f"messages: {len(messages)} > {self._max_batch}")
         records = tuple(to_record(message) for message in messages)
         for record in records:
             check_size(len(record.body), self._max_message, f"message {record.id!r}")

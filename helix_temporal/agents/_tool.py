@@ -17,7 +17,6 @@ from helix_temporal.models._json import JsonObject, check_json
 from helix_temporal.models.agents import ToolFacts, ToolSpec
 from helix_temporal.models.messages import Usage
 
-DEFAULT_TIMEOUT: Final = 300.0
 DEFAULT_ATTEMPTS: Final = 3
 
 
@@ -80,7 +79,7 @@ class Tool:
 
     Attributes:
         parameters: JSON schema of the arguments, an object.
-        timeout: Seconds that one attempt may take.
+        timeout: Seconds that one attempt may take; None for the worker's default.
         heartbeat: Seconds after which a silent attempt counts as lost; None for the worker's default.
         attempts: Attempts before its failure is given to the model.
         deadline: Seconds that all attempts together may take; None for no such limit.
@@ -93,7 +92,7 @@ class Tool:
     handler: ToolHandler = field(repr=False)
     description: str = ""
     parameters: dict[str, JsonValue] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float | None = None
     heartbeat: float | None = None
     attempts: int = DEFAULT_ATTEMPTS
     deadline: float | None = None
@@ -101,8 +100,11 @@ class Tool:
     def __post_init__(self) -> None:
         check_name(self.name, "tool")
         check_count(self.attempts, f"tool {self.name!r}: attempts")
-        check_seconds(self.timeout, f"tool {self.name!r}: timeout")
-        for what, seconds in (("heartbeat", self.heartbeat), ("deadline", self.deadline)):
+        for what, seconds in (
+            ("timeout", self.timeout),
+            ("heartbeat", self.heartbeat),
+            ("deadline", self.deadline),
+        ):
             if seconds is not None:
                 check_seconds(seconds, f"tool {self.name!r}: {what}")
 
@@ -163,7 +165,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout: float | timedelta = DEFAULT_TIMEOUT,
+    timeout: float | timedelta | None = None,
     heartbeat: float | timedelta | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     deadline: float | timedelta | None = None,
@@ -174,7 +176,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout: float | timedelta = DEFAULT_TIMEOUT,
+    timeout: float | timedelta | None = None,
     heartbeat: float | timedelta | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     deadline: float | timedelta | None = None,
@@ -198,7 +200,7 @@ def tool(
             handler=_FunctionHandler(function, signature),
             description=description if description is not None else signature.description,
             parameters=signature.schema,
-            timeout=_seconds(timeout),
+            timeout=None if timeout is None else _seconds(timeout),
             heartbeat=None if heartbeat is None else _seconds(heartbeat),
             attempts=attempts,
             deadline=None if deadline is None else _seconds(deadline),

@@ -1,7 +1,8 @@
 """The cold tier: an archive of immutable segments and one manifest a thread, swapped whole."""
 
 from helix_temporal.coldtier._flushing import Backlog
+from helix_temporal.coldtier._legacy import V1Snapshots
 from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.coldtier._tier import TieredThreads
 
-__all__ = ["Backlog", "BlobPayloads", "TieredThreads"]
+__all__ = ["Backlog", "BlobPayloads", "TieredThreads", "V1Snapshots"]

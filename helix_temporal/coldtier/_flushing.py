@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 TRIES: Final = 60
 STEP_SECONDS: Final = 2.0
 BREAKER_SECONDS: Final = 10.0
+BACKLOG_SECONDS: Final = 60.0
 
 
 async def back_off(attempt: int) -> None:
@@ -200,21 +201,25 @@ class Flushing:
             return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
 
     async def check_backlog(self, header: HotHeader) -> None:
-        """Refuse new work while too much is unarchived.
+        """Archive now what has waited too long, and refuse new work if that fails.
 
         Raises:
-            ColdTierBehindError: More than the allowed bytes, or for longer than allowed.
+            ColdTierBehindError: More than the allowed bytes are unarchived, or for longer than allowed,
+                and the archive does not take them.
+            FencedError, HeadMovedError: As flush.
         """
         if not self._behind(header):
             return
-        # The hint lags by a step; the manifest decides.
+        # The hint in the header lags by a step, so this mostly finds nothing left to do; with
+        # ``flush="exit"`` it is what keeps a long session from running away from its archive.
         try:
-            archive = (await self._archive.manifest(header.thread_id)).manifest
-        except StoreUnavailableError:
-            archive = Manifest(header.thread_id)
-        if archive.epoch == header.epoch and archive.head == header.head:
-            return
-        raise ColdTierBehindError(
+            async with asyncio.timeout(BACKLOG_SECONDS):
+                await self.flush(FlushThread(header.thread_id, header.epoch))
+        except (StoreUnavailableError, TimeoutError) as error:
+            raise self._too_far_behind(header) from error
+
+    def _too_far_behind(self, header: HotHeader) -> ColdTierBehindError:
+        return ColdTierBehindError(
             f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not "
             f"archived since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
             f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"

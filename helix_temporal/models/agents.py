@@ -33,7 +33,7 @@ class ToolFacts(Model):
     Attributes:
         name: What the model calls it.
         activity: Its activity type.
-        start_to_close: Seconds that one attempt may take.
+        start_to_close: Seconds that one attempt may take; None for the worker's default.
         heartbeat: Seconds without a sign of life after which an attempt counts as lost; None for the
             worker's default.
         max_attempts: Attempts before its failure is given to the model.
@@ -42,7 +42,7 @@ class ToolFacts(Model):
 
     name: str
     activity: str
-    start_to_close: float = Field(default=300.0, gt=0)
+    start_to_close: float | None = Field(default=None, gt=0)
     heartbeat: float | None = Field(default=None, gt=0)
     max_attempts: int = Field(default=3, ge=1)
     schedule_to_close: float | None = Field(default=None, gt=0)

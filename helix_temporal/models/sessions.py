@@ -169,6 +169,7 @@ class CallPolicy(Model):
     retry_maximum: float = 10.0
     heartbeat: float = 10.0
     model_start_to_close: float = 600.0
+    tool_start_to_close: float = 300.0
     model_schedule_to_close: float = 1800.0
     finaliser_budget: float = 120.0
     flush_retry_maximum: float = 60.0

@@ -31,6 +31,8 @@ from helix_temporal.stores._pages import Bounds, check_page, finish_page
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
     Appended,
+    Archived,
+    Eviction,
     HotHeader,
     HotSnapshot,
     HotTier,
@@ -62,10 +64,15 @@ NO_COLD_TIER: Final = "no_cold_tier"
 
 
 class HotThreads:
-    """A `ThreadStore` over a hot tier, without an archive."""
+    """A `ThreadStore` over a hot tier, without an archive.
 
-    def __init__(self, hot: HotTier) -> None:
-        self.hot = hot
+    Args:
+        expire_after: Seconds after which a thread that was evicted is lost, unless it is used again;
+            None keeps all threads for ever.
+    """
+
+    def __init__(self, hot: HotTier, *, expire_after: float | None = None) -> None:
+        self.hot, self._expire_after = hot, expire_after
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
@@ -234,8 +241,14 @@ class HotThreads:
         return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """The record is all there is: it stays."""
-        return NO_COLD_TIER
+        """The record is all there is: it stays, or expires if it was agreed that it may."""
+        if self._expire_after is None:
+            return NO_COLD_TIER
+        header = await self.hot.header(thread_id)
+        if header is None:
+            return Eviction.ABSENT
+        whole = Archived(header.head, header.committed, header.slice_version, header.size)
+        return await self.hot.evict(thread_id, epoch, whole, warm_ttl=self._expire_after)
 
 
 def _lowest(request: OpenThread) -> int:

@@ -43,7 +43,11 @@ class Calls(Protocol):
     """What a session does outside itself.  Typed errors come as what they are."""
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
-        """Open the session's thread."""
+        """Open the session's thread.
+
+        Raises:
+            OpenedAllTheSame: It was cancelled meanwhile.
+        """
         ...
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
@@ -71,6 +75,14 @@ class ToolFailedError(Exception):
     """A tool failed for good; its text is for the model."""
 
 
+class OpenedAllTheSame(asyncio.CancelledError):
+    """Cancelled while a thread was being opened; it is open now, and has to be archived and dropped."""
+
+    def __init__(self, opened: OpenSessionResult) -> None:
+        super().__init__()
+        self.opened = opened
+
+
 class TemporalCalls:
     """`Calls` by activities of this worker's task queue."""
 
@@ -78,10 +90,21 @@ class TemporalCalls:
         self.policy = policy
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
-        """As `Calls.open`."""
-        return await _typed(
-            workflow.execute_activity_method(SessionActivities.open, request, **self._store(beats=True))
-        )
+        """As `Calls.open`.
+
+        A cancel waits for its end: whoever cleans up must know the epoch that it took.
+        """
+        cancels: list[bool] = []
+        handle = workflow.start_activity_method(SessionActivities.open, request, **self._store(beats=True))
+        try:
+            opened = await _typed(run_to_completion(handle, lambda: cancels.append(True)))
+        except Exception as error:
+            if cancels:
+                raise asyncio.CancelledError from error
+            raise
+        if cancels:
+            raise OpenedAllTheSame(opened)
+        return opened
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
@@ -113,7 +136,9 @@ class TemporalCalls:
                 facts.activity,
                 request,
                 result_type=ToolResult,
-                start_to_close_timeout=timedelta(seconds=facts.start_to_close),
+                start_to_close_timeout=timedelta(
+                    seconds=facts.start_to_close or self.policy.tool_start_to_close
+                ),
                 schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
                 heartbeat_timeout=timedelta(seconds=heartbeat),
                 retry_policy=self._retry(maximum_attempts=facts.max_attempts),
