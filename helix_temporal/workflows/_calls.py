@@ -97,7 +97,7 @@ class TemporalCalls:
         cancels: list[bool] = []
         handle = workflow.start_activity_method(SessionActivities.open, request, **self._store(beats=True))
         try:
-            opened = await _typed(run_to_completion(handle, lambda: cancels.append(True)))
+            opened = await _typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
         except Exception as error:
             if cancels:
                 raise asyncio.CancelledError from error

@@ -19,8 +19,8 @@ from helix_temporal.models.sessions import (
     SessionResult,
     Status,
 )
-from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
-from helix_temporal.workflows._calls import OPEN_POLICY, TemporalCalls
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads
+from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls
 from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
@@ -120,14 +120,21 @@ class AgentSession:
             self._live.talk = Conversation(request, carried.handle, carried.facts)
             self._live.turns, self._live.usage = carried.turns, carried.usage
             return
-        opened = await open_conversation(self._calls, request)
+        try:
+            opened = await open_conversation(self._calls, request)
+        except OpenedAllTheSame as cancelled:
+            self._adopt(request, cancelled.opened)
+            raise
+        self._adopt(request, opened)
+        await self._events.started(created=opened.created)
+
+    def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult) -> None:
         self._calls.policy = opened.policy
         self._live.talk = Conversation(request, opened.handle, opened.facts)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         if opened.values:
             self.values = {**self.values, **opened.values}
             self._saved_values = dict(opened.values)
-        await self._events.started(created=opened.created)
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
@@ -231,6 +238,9 @@ class AgentSession:
         )
         try:
             opened = await open_conversation(self._calls, request)
+        except OpenedAllTheSame as cancelled:
+            self._live.open.handle = cancelled.opened.handle
+            raise
         except HelixError as error:
             rewind.result = RewindResult(done=False, head=self._live.open.head, error=describe(error))
         else:

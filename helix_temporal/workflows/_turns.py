@@ -21,7 +21,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
-from helix_temporal.workflows._calls import Calls, ToolFailedError
+from helix_temporal.workflows._calls import Calls, OpenedAllTheSame, ToolFailedError
 
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
@@ -317,7 +317,11 @@ async def reopen(calls: Calls, talk: Conversation, heads: ReopenHeads) -> None:
             "rewind_to": None,
         }
     )
-    opened = await open_conversation(calls, request)
+    try:
+        opened = await open_conversation(calls, request)
+    except OpenedAllTheSame as cancelled:
+        talk.handle = cancelled.opened.handle
+        raise
     talk.handle = opened.handle
 
 
