@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier._codec import (
@@ -16,14 +16,17 @@ from helix_temporal.coldtier._codec import (
     decode_segment,
     deflate,
     inflate,
+    split_segment,
 )
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.coldtier._plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Record
+from helix_temporal.models.records import Packed, Record, pack
 from helix_temporal.stores.protocols.threads import Progress, no_progress
+
+T = TypeVar("T")
 
 PARALLEL: Final = 8
 """Objects moved at once for one thread."""
@@ -138,24 +141,39 @@ class Archive:
             SegmentGoneError: One is not there.
             ArchiveCorruptError: One is damaged.
         """
-        limit = asyncio.Semaphore(PARALLEL)
-
-        async def one(number: int, ref: SegmentRef) -> tuple[Record, ...]:
-            async with limit:
-                records = await self._segment(thread_id, ref)
-            progress("get", number, ref.size)
-            return records
-
-        if len(refs) == 1:
-            return list(await one(0, refs[0]))
-        parts = await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
+        parts = await self._segments(thread_id, refs, decode_segment, progress)
         return [record for part in parts for record in part]
 
-    async def _segment(self, thread_id: str, ref: SegmentRef) -> tuple[Record, ...]:
-        data = await self._object(self.layout.segment(thread_id, ref))
-        if ref.raw_size > OFFLOAD_BYTES:
-            return await asyncio.to_thread(decode_segment, ref, data)
-        return decode_segment(ref, data)
+    async def packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
+        """All messages from a position on, as bytes to be copied.
+
+        Raises:
+            SegmentGoneError, ArchiveCorruptError: As `records`.
+        """
+        refs = await self.refs(manifest, start)
+        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        first = refs[0].first if refs else manifest.inline_first
+        pieces = [piece for part in parts for piece in part]
+        return Packed([*pieces, *(pack((record,)) for record in manifest.inline)][start - first :])
+
+    async def _segments(
+        self,
+        thread_id: str,
+        refs: Sequence[SegmentRef],
+        decode: Callable[[SegmentRef, bytes], Sequence[T]],
+        progress: Progress,
+    ) -> list[Sequence[T]]:
+        limit = asyncio.Semaphore(PARALLEL)
+
+        async def one(number: int, ref: SegmentRef) -> Sequence[T]:
+            async with limit:
+                data = await self._object(self.layout.segment(thread_id, ref))
+                offload = ref.raw_size > OFFLOAD_BYTES
+                part = await asyncio.to_thread(decode, ref, data) if offload else decode(ref, data)
+            progress("get", number, ref.size)
+            return part
+
+        return await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
 
     async def _object(self, key: str) -> bytes:
         blob = await self.blobs.get(key)

@@ -10,14 +10,16 @@ import hmac
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 import zstandard
 
 from helix_temporal.coldtier._manifest import FORMAT, Legacy, Manifest, SegmentRef
 from helix_temporal.errors import ArchiveCorruptError, UnsupportedFormatError
-from helix_temporal.models.records import Head, Record, pack, size_of, unpack
+from helix_temporal.models.records import Head, Record, pack, size_of, split, unpack
+
+T = TypeVar("T")
 
 LEVEL: Final = 3
 MAX_SEGMENT_RAW: Final = 64 * 1024 * 1024
@@ -50,15 +52,11 @@ def inflate(data: bytes, raw_size: int, what: str) -> bytes:
     if raw_size > MAX_SEGMENT_RAW + 1024:
         raise ArchiveCorruptError(f"{what} announces {raw_size} bytes, over {MAX_SEGMENT_RAW}")
     try:
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
         if zstandard.frame_content_size(data) != raw_size:
             raise ArchiveCorruptError(f"{what} does not hold the {raw_size} bytes it announces")
-        raw = decompressor.decompress(data)
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise ArchiveCorruptError(f"{what} is no whole zstd frame") from error
-    if len(raw) != raw_size or decompressor.unused_data or not decompressor.eof:
-        raise ArchiveCorruptError(f"{what} is cut or has bytes after its frame")
-    return raw
+        raise ArchiveCorruptError(f"{what} is no whole zstd frame, or has bytes after it") from error
 
 
 def encode_segment(records: Sequence[Record], first: int, gen: int) -> tuple[SegmentRef, bytes]:
@@ -78,11 +76,27 @@ def decode_segment(ref: SegmentRef, data: bytes) -> tuple[Record, ...]:
     Raises:
         ArchiveCorruptError: Size, checksum, frame or number of records are not the announced ones.
     """
+    return tuple(_counted(ref, unpack(_inflated(ref, data))))
+
+
+def split_segment(ref: SegmentRef, data: bytes) -> list[bytes]:
+    """As `decode_segment`, each record as packed bytes.
+
+    Raises:
+        ArchiveCorruptError: As there.
+    """
+    return _counted(ref, split(_inflated(ref, data)))
+
+
+def _inflated(ref: SegmentRef, data: bytes) -> bytes:
     what = f"segment {ref.first}-{ref.last}"
     _check_object(ref, data, what)
-    records = tuple(unpack(inflate(data, ref.raw_size, what)))
+    return inflate(data, ref.raw_size, what)
+
+
+def _counted(ref: SegmentRef, records: list[T]) -> list[T]:
     if len(records) != ref.stop - ref.first:
-        raise ArchiveCorruptError(f"{what} holds {len(records)} messages")
+        raise ArchiveCorruptError(f"segment {ref.first}-{ref.last} holds {len(records)} messages")
     return records
 
 

@@ -7,7 +7,7 @@ bytes and never parse a body.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, overload
 
 from pydantic import Field
 
@@ -109,6 +109,48 @@ def unpack(data: bytes) -> list[Record]:
         except UnicodeDecodeError as error:
             raise ArchiveCorruptError("record has a kind or an id that is not text") from error
     return records
+
+
+class Packed(Sequence[Record]):
+    """Records as what `pack` makes of each: copied from tier to tier, decoded where one is asked for."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces = pieces
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Packed": ...
+    def __getitem__(self, at: int | slice) -> "Record | Packed":
+        """A record, or some of them as they are."""
+        if isinstance(at, slice):
+            return Packed(self.pieces[at])
+        return decode_record(self.pieces[at][4:])
+
+    def __len__(self) -> int:
+        """How many records."""
+        return len(self.pieces)
+
+
+def split(data: bytes) -> list[bytes]:
+    """What `pack` made of each record, for `Packed`.
+
+    Raises:
+        ArchiveCorruptError: A length points past the end.
+    """
+    pieces: list[bytes] = []
+    at, end = 0, len(data)
+    while at < end:
+        if at + _PREFIX.size > end:
+            raise ArchiveCorruptError(f"records are cut: {end - at} bytes left at {at}")
+        size, _, id_size = _PREFIX.unpack_from(data, at)
+        start, at = at, at + 4 + size
+        if at > end:
+            raise ArchiveCorruptError(f"records are cut: {at} bytes announced, {end} there")
+        if id_size + 3 > size:
+            raise ArchiveCorruptError(f"record of {size} bytes is cut inside its id")
+        pieces.append(data[start:at])
+    return pieces
 
 
 def size_of(records: Iterable[Record]) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of
+from helix_temporal.models.records import EMPTY, Head, Packed, Record, pack, size_of
 from helix_temporal.stores._decide import answer_kinds
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 
@@ -16,16 +16,17 @@ INSTALL_FIELD_BYTES: Final = 32 * 1024
 
 def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
     """Names and values of the fields that hold ``records`` from position ``start`` on."""
+    pieces = records.pieces if isinstance(records, Packed) else [pack((record,)) for record in records]
     made: list[str | bytes] = []
     first = total = 0
-    for at, record in enumerate(records):
-        size = 7 + len(record.id.encode()) + len(record.body)  # size_of((record,)) takes three times as long
+    for at, piece in enumerate(pieces):
+        size = len(piece)
         if at - first == MAX_PER_FIELD or (at > first and total + size > max_bytes):
-            made += (str(start + first), pack(records[first:at]))
+            made += (str(start + first), b"".join(pieces[first:at]))
             first, total = at, 0
         total += size
-    if records:
-        made += (str(start + first), pack(records[first:]))
+    if pieces:
+        made += (str(start + first), b"".join(pieces[first:]))
     return made
 
 

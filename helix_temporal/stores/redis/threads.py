@@ -29,6 +29,9 @@ _DIRECT_BYTES: Final = 256 * 1024
 
 _STAGE_BYTES: Final = 1024 * 1024
 _STAGE_FIELDS: Final = 900
+_STAGE_BATCHES: Final = 8
+"""Sent without waiting for each answer, yet each so short that others get their turn between them."""
+
 _STAGED_MS: Final = 120_000
 
 
@@ -220,11 +223,12 @@ class RedisThreads:
 
     async def _stage(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
-        for batch in _batches(made):
+        batches = _batches(made)
+        for at in range(0, len(batches), _STAGE_BATCHES):
             await self._connection.pipeline(
                 [
                     ("EVAL", _scripts.STAGE, 1, staging, _STAGED_MS),
-                    ("HSET", staging, *batch),
+                    *(("HSET", staging, *batch) for batch in batches[at : at + _STAGE_BATCHES]),
                     ("PEXPIRE", staging, _STAGED_MS),
                 ]
             )
