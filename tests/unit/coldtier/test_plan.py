@@ -208,9 +208,9 @@ class TestCut:
         """Also from the middle of a segment."""
         cut = Archive()
         cut.manifest, cut.objects = long.manifest, dict(long.objects)
-        cut.cut(100)
+        cut.cut(102)
         cut.append(some(3, start=9000))
-        assert [record.id for record in cut.log()[99:]] == ["m99", "m9000", "m9001", "m9002"]
+        assert [record.id for record in cut.log()[101:]] == ["m101", "m9000", "m9001", "m9002"]
         assert cut.manifest.size == size_of(cut.log())
 
 
