@@ -33,7 +33,7 @@ class Sizes:
     stored: int = 10_000
     history_turns: tuple[int, int] = (10, 1_000)
     sessions: tuple[int, ...] = (1, 32)
-    turns: tuple[int, ...] = (80, 16)
+    turns: tuple[int, ...] = (50, 16)
     long_turns: int = 3_000
     tool_bytes: int = 1_000_000
     starts: int = 5
@@ -49,7 +49,7 @@ QUICK: Final = Sizes(
     tail_hydrates=5,
     stored=2_000,
     history_turns=(10, 100),
-    turns=(40, 8),
+    turns=(50, 8),
     long_turns=100,
     starts=3,
 )
