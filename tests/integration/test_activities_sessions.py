@@ -1,0 +1,203 @@
+"""Activities ``helix.sessions.*`` on Redis and S3: repeated, they give the first answer and cost nothing."""
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from helix_temporal.activities import SessionActivities
+from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
+from helix_temporal.backends import Backends
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import CallPolicy, ForkFrom
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    LoadAnswerInput,
+    OpenSessionInput,
+    OpenSessionResult,
+    PutTextInput,
+    RunStepInput,
+    SaveValuesInput,
+    StepInput,
+)
+from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.threads import ReadPage
+
+R = TypeVar("R")
+
+
+class Counting:
+    """A model that asks for a tool when it is told to, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        self.calls += 1
+        text = request.messages[-1].text
+        if text == "tool":
+            return ModelResponse(tool_calls=(ToolCall(id="c", name="look"),))
+        return ModelResponse(f"{self.calls}: {text}")
+
+
+class Caller:
+    """Runs session activities as Temporal does."""
+
+    def __init__(self, backends: Backends) -> None:
+        self.model = Counting()
+        registry = AgentRegistry(
+            [
+                Agent(name="agent", model=self.model),
+                Agent(name="pinned", model=self.model, instructions="be kind", instructions_mode="pinned"),
+            ]
+        )
+        self.threads = backends.threads
+        self.sessions = SessionActivities(
+            backends.threads, registry, backends.stepper(registry), CallPolicy(), backends.payloads
+        )
+        self._scheduled = datetime.now(UTC)
+
+    async def twice(self, function: Callable[[Any], Awaitable[R]], request: Any) -> tuple[R, R]:
+        """The answers of two attempts of one activity."""
+        self._scheduled += timedelta(milliseconds=5)
+        found = []
+        for attempt in (1, 2):
+            environment = ActivityEnvironment()
+            environment.info = dataclasses.replace(
+                environment.info, attempt=attempt, scheduled_time=self._scheduled
+            )
+            found.append(await environment.run(function, request))
+        return found[0], found[1]
+
+    async def open(self, session_id: str = "s", **fields: Any) -> tuple[OpenSessionResult, OpenSessionResult]:
+        request = OpenSessionInput(
+            **{"session_id": session_id, "thread_id": session_id, "agent": "agent", "owner": "run"} | fields
+        )
+        return await self.twice(self.sessions.open, request)
+
+    async def texts(self, session_id: str = "s") -> list[str]:
+        page = await self.threads.read(ReadPage(session_id, limit=100, committed_only=False))
+        return [record.id for record in page.records]
+
+
+def step(opened: OpenSessionResult, text: str, head: Head | None = None) -> RunStepInput:
+    return RunStepInput(
+        session_id="s",
+        agent="agent",
+        epoch=opened.handle.epoch,
+        head=head or opened.handle.head,
+        inputs=(StepInput(id=f"m-{text}", text=text),),
+    )
+
+
+@pytest.fixture
+async def call(settings: Settings) -> AsyncIterator[Caller]:
+    backends = Backends(settings)
+    yield Caller(backends)
+    await backends.close()
+
+
+async def test_open_new(call: Caller) -> None:
+    """Both attempts have created it."""
+    first, second = await call.open(mode="new")
+    assert first == second
+    assert first.created
+
+
+async def test_open_fork(call: Caller) -> None:
+    """One copy, open at its end, with the state of its source."""
+    opened, _ = await call.open()
+    await call.twice(call.sessions.run_step, step(opened, "one"))
+    first, second = await call.open("fork", mode="fork", fork_from=ForkFrom(thread_id="s"))
+    assert first == second
+    assert (first.created, first.handle.head.position) == (True, 2)
+    assert await call.texts("fork") == await call.texts("s")
+
+
+async def test_a_step_is_paid_for_once(call: Caller) -> None:
+    """The second attempt finds the answer of the first and asks no model."""
+    opened, _ = await call.open()
+    first, second = await call.twice(call.sessions.run_step, step(opened, "one"))
+    assert first == second
+    assert call.model.calls == 1
+    assert first.text == "1: one"
+
+
+async def test_a_late_attempt_of_an_older_step_gets_its_own_answer(call: Caller) -> None:
+    """Also when the thread has grown since."""
+    opened, _ = await call.open()
+    request = step(opened, "one")
+    first, _ = await call.twice(call.sessions.run_step, request)
+    await call.twice(call.sessions.run_step, step(opened, "two", first.head))
+    late, _ = await call.twice(call.sessions.run_step, request)
+    assert (late.head, late.text) == (first.head, first.text)
+    assert call.model.calls == 2
+
+
+async def test_end_turn(call: Caller) -> None:
+    """Results of tools are committed once, without a model."""
+    opened, _ = await call.open()
+    asked, _ = await call.twice(call.sessions.run_step, step(opened, "tool"))
+    request = EndTurnInput(
+        session_id="s",
+        epoch=opened.handle.epoch,
+        head=asked.head,
+        inputs=(StepInput(id="r", call="c", name="look", text="seen"),),
+    )
+    first, second = await call.twice(call.sessions.end_turn, request)
+    assert first == second
+    assert first.head == Head(position=3, last_id="r")
+    assert (await call.threads.facts("s")).committed == 3
+    assert call.model.calls == 1
+
+
+async def test_save(call: Caller) -> None:
+    """Values are saved once; the version says so."""
+    opened, _ = await call.open()
+    request = SaveValuesInput(thread_id="s", epoch=opened.handle.epoch, values={"a": 1})
+    first, second = await call.twice(call.sessions.save, request)
+    assert first == second
+    assert (await call.open(mode="continue"))[0].values == {"a": 1}
+
+
+async def test_put_text_and_use_it(call: Caller) -> None:
+    """One name for the same text; the step that takes it finds it under both attempts."""
+    opened, _ = await call.open()
+    request = PutTextInput(thread_id="s", message_id="m", text="long" * 10_000)
+    first, second = await call.twice(call.sessions.put_text, request)
+    assert first == second
+    by_reference = step(opened, "x").model_copy(update={"inputs": (StepInput(id="m", ref=first.ref),)})
+    ran = await call.twice(call.sessions.run_step, by_reference)
+    assert ran[0] == ran[1]
+    assert call.model.calls == 1
+
+
+async def test_load_answer(call: Caller) -> None:
+    """A remembered answer is read where it stands."""
+    opened, _ = await call.open()
+    ran, _ = await call.twice(call.sessions.run_step, step(opened, "one"))
+    where = {"position": ran.head.position - 1, "id": ran.head.last_id}
+    first, second = await call.twice(
+        call.sessions.load_answer, LoadAnswerInput.model_validate({"thread_id": "s", "answer": where})
+    )
+    assert first == second
+    assert first.text == "1: one"
+
+
+async def test_pinned_instructions_are_those_of_the_creation(call: Caller) -> None:
+    """A second open under another prompt does not change them."""
+    first, second = await call.open(agent="pinned")
+    assert first == second
+    assert b"be kind" in (await call.threads.facts("s")).slice
+
+
+async def test_an_agent_that_is_not_there_is_refused_for_good(call: Caller) -> None:
+    """No store is touched."""
+    with pytest.raises(ApplicationError, match="registered") as caught:
+        await call.open(agent="nobody")
+    assert (caught.value.type, caught.value.non_retryable) == ("InvalidRequestError", True)

@@ -1,0 +1,133 @@
+"""The plugin: one object that makes clients, workers and replayers know the pack."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    EncodingPayloadConverter,
+    PayloadCodec,
+)
+from temporalio.api.common.v1 import Payload
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from helix_temporal.agents import Agent, ScriptedModel
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.sessions import SessionInput, SessionOptions
+from helix_temporal.plugin import CompactPayloadConverter, HelixPlugin
+from helix_temporal.settings import Settings, Timeouts
+from helix_temporal.workflows import WORKFLOWS
+
+
+def converted(present: DataConverter | None) -> DataConverter:
+    """What a client's data converter becomes."""
+    config = {} if present is None else {"data_converter": present}
+    return HelixPlugin().configure_client(config)["data_converter"]  # type: ignore[arg-type]
+
+
+def worker_config(settings: Settings | None = None) -> dict[str, object]:
+    agent = Agent(name="a", model=ScriptedModel(["hi"]))
+    config = {"activities": [], "workflows": [], "workflow_runner": SandboxedWorkflowRunner()}
+    return dict(HelixPlugin(settings or Settings(), agents=[agent]).configure_worker(config))  # type: ignore[typeddict-item]
+
+
+class Upper(PayloadCodec):
+    """A codec, so that there is one to keep."""
+
+    async def encode(self, payloads: "list[Payload]") -> "list[Payload]":  # type: ignore[override]
+        return payloads
+
+    async def decode(self, payloads: "list[Payload]") -> "list[Payload]":  # type: ignore[override]
+        return payloads
+
+
+class Own(CompositePayloadConverter):
+    """A converter that knows nothing of pydantic."""
+
+    def __init__(self) -> None:
+        super().__init__(*list[EncodingPayloadConverter]())
+
+
+def test_without_a_converter_there_is_ours() -> None:
+    """Payloads are pydantic models."""
+    assert converted(None).payload_converter_class is CompactPayloadConverter
+
+
+def test_the_default_converter_becomes_ours_and_its_codec_stays() -> None:
+    """Encryption must not get lost by adding a plugin."""
+    codec = Upper()
+    found = converted(dataclasses.replace(DataConverter.default, payload_codec=codec))
+    assert found.payload_converter_class is CompactPayloadConverter
+    assert found.payload_codec is codec
+
+
+def test_a_pydantic_converter_is_left_alone() -> None:
+    """Somebody chose it."""
+    assert converted(pydantic_data_converter) is pydantic_data_converter
+    assert issubclass(CompactPayloadConverter, PydanticPayloadConverter)
+
+
+def test_a_foreign_converter_is_refused_with_what_to_do() -> None:
+    """Otherwise the first session would fail with something obscure."""
+    foreign = DataConverter(payload_converter_class=Own)
+    with pytest.raises(InvalidConfigError, match="Own.*PydanticPayloadConverter"):
+        converted(foreign)
+    assert not issubclass(Own, DefaultPayloadConverter)
+
+
+def test_what_is_not_set_is_not_written() -> None:
+    """Histories stay small, and the same is read back."""
+    given = SessionInput(session_id="s", agent="a", options=SessionOptions(idle_timeout=5))
+    converter = CompactPayloadConverter()
+    payload = converter.to_payloads([given])[0]
+    assert payload.data == b'{"session_id":"s","agent":"a","options":{"idle_timeout":5.0}}'
+    assert converter.from_payloads([payload], [SessionInput]) == [given]
+
+
+def test_a_client_opens_no_store() -> None:
+    """A web application needs Temporal's address and nothing else."""
+    plugin = HelixPlugin()
+    plugin.configure_client({})  # type: ignore[typeddict-item]
+    assert plugin._backends is None
+
+
+def test_a_client_loads_no_driver() -> None:
+    """Nor their import time."""
+    code = (
+        "import sys\n"
+        "from helix_temporal.client import SessionClient\n"
+        "from helix_temporal.plugin import HelixPlugin\n"
+        "HelixPlugin().configure_client({})\n"
+        "found = {'redis', 'aioboto3', 'botocore', 'asyncpg', 'aiohttp'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_worker_gets_activities_workflows_and_pass_through() -> None:
+    """All that sessions need, and the agent's own."""
+    config = worker_config()
+    assert set(config["workflows"]) == set(WORKFLOWS)  # type: ignore[call-overload]
+    runner = config["workflow_runner"]
+    assert isinstance(runner, SandboxedWorkflowRunner)
+    assert "helix_temporal" in runner.restrictions.passthrough_modules
+    names = {each.__temporal_activity_definition.name for each in config["activities"]}  # type: ignore[attr-defined]
+    assert {"helix.sessions.run_step", "helix.threads.append", "helix.maintenance.list_hot"} <= names
+
+
+def test_a_worker_gets_the_intervals_of_the_settings() -> None:
+    """They decide how soon a lost worker and a cancel are noticed."""
+    timeouts = Timeouts()
+    config = worker_config(Settings(timeouts=timeouts))
+    assert config["max_heartbeat_throttle_interval"] == timeouts.max_heartbeat_throttle_interval
+    assert config["sticky_queue_schedule_to_start_timeout"] == timeouts.sticky_queue_schedule_to_start_timeout
+
+
+def test_the_plugin_has_a_name_that_servers_show() -> None:
+    """Names of plugins are reported, so this one is permanent."""
+    assert HelixPlugin().name() == "helix.HelixPlugin"
