@@ -1,12 +1,13 @@
 """Cancel, once and twice, at every event of a session's history."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client import workflow_id
@@ -182,3 +183,22 @@ def _wrong_status(name: str, status: SessionStatus) -> list[str]:
         found.append(f"{name}: no receipts")
     found += [f"{name}: receipt {receipt}" for receipt in status.receipts if not receipt.ok]
     return found
+
+
+async def cancelled_while_opening(place: Place, name: str, delay: float) -> list[str]:
+    """Cancel during the open, with nobody who would start the session again; what is left hot."""
+    script = _Scripted(place, name)
+    await script.start()
+    run = place.client.get_workflow_handle(script.handle.id, run_id=script.handle.result_run_id)
+    async for event in run.fetch_history_events(wait_new_event=True):
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            break
+    await asyncio.sleep(delay)
+    await run.cancel()
+    with contextlib.suppress(WorkflowFailureError):
+        await run.result()
+    # A late attempt of the open must not make it hot again.
+    await asyncio.sleep(0.3)
+    header = await place.backends.hot.header(name)
+    status = await run.query("status", result_type=SessionStatus)
+    return ([f"{name} is left hot"] if header is not None else []) + _wrong_status(name, status)
