@@ -1,10 +1,13 @@
 """Errors on their way out of activities: typed, and permanent ones not retried."""
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from helix_temporal.errors import ConflictError, HelixError, InvalidRequestError
@@ -26,12 +29,19 @@ def application_error(error: HelixError) -> ApplicationError:
 
 
 def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """Let typed errors leave an activity as what they are on the wire."""
+    """Let typed errors leave an activity as what they are on the wire, those of its input among them.
+
+    The SDK makes a retryable error without a type of an input that it cannot decode, which would then
+    be tried for ever; so the input arrives raw and is decoded here.
+    """
+    hints = get_type_hints(function)
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
 
     @functools.wraps(function)
     async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return await function(*args, **kwargs)
+            decoded: Any = [_decoded(arg, hints[names[-1]]) for arg in args]
+            return await function(*decoded, **kwargs)
         except HelixError as error:
             # The cause would carry its traceback, and with it whatever a driver put into it.
             raise application_error(error) from None
@@ -39,4 +49,10 @@ def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
             fields = ", ".join(".".join(str(part) for part in each["loc"]) for each in error.errors())
             raise application_error(InvalidRequestError(f"{error.title}: wrong fields {fields}")) from None
 
+    wrapper.__annotations__ = {**hints, **dict.fromkeys(names, RawValue)}
     return wrapper
+
+
+def _decoded(arg: object, hint: Any) -> object:
+    """What the input says; anything but a raw one is passed on."""
+    return activity.payload_converter().from_payload(arg.payload, hint) if isinstance(arg, RawValue) else arg

@@ -146,9 +146,7 @@ class ToolRunner:
             return await agent.hooks.call(hook, event)
 
         run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
-        wrapped = typed(run_hook)
-        wrapped.__annotations__ = run_hook.__annotations__
-        return activity.defn(name=name)(wrapped)
+        return activity.defn(name=name)(typed(run_hook))
 
     async def _decide(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
         """Show the hook the whole text, and put aside a long one that it makes of it."""

@@ -17,6 +17,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import Served, session_worker
+from tests.workflows._caller import CallActivity
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
 
@@ -60,6 +61,7 @@ class Stand:
 
     @property
     def sessions(self) -> SessionClient:
+        """The client whose sessions wait a minute for the next message."""
         return self.served.sessions
 
     def client(self, **options: object) -> SessionClient:
@@ -67,9 +69,11 @@ class Stand:
         return self.served.talker(SessionOptions(**({"idle_timeout": 60} | options)))
 
     def handle(self, session_id: str) -> WorkflowHandle[object, object]:
+        """The session's newest run."""
         return self.served.client.get_workflow_handle(workflow_id(session_id))
 
     async def events(self, session_id: str, run_id: str | None = None) -> list[HistoryEvent]:
+        """The history of the newest run, or of that one."""
         handle = self.served.client.get_workflow_handle(workflow_id(session_id), run_id=run_id)
         return list((await handle.fetch_history()).events)
 
@@ -78,6 +82,7 @@ class Stand:
         return [message.text for message in await self.messages(session_id)]
 
     async def messages(self, session_id: str) -> list[Message]:
+        """The thread's finished turns."""
         return await self.sessions.messages(session_id)
 
     async def finish(self, session_id: str) -> None:
@@ -95,7 +100,7 @@ async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         settings,
         desk.agents(),
         options=SessionOptions(idle_timeout=60),
-        workflows=[EmbeddedSession],
+        workflows=[EmbeddedSession, CallActivity],
         drain=1.0,
     ) as served:
         yield Stand(served, desk)
