@@ -62,8 +62,12 @@ class MaintenanceActivities:
                     evicted = await self._threads.evict(request.thread_id, header.epoch)
         except StoreUnavailableError:
             raise
-        except (FencedError, HeadMovedError) as error:
-            # Somebody opened it meanwhile, and looks after it.
+        except FencedError:
+            # Somebody opened it, or deleted it: what is left of the old epoch is dropped.
+            evicted = await self._threads.evict(request.thread_id, header.epoch)
+            return SweepThreadResult(thread_id=request.thread_id, outcome="clean", detail=evicted)
+        except HeadMovedError as error:
+            # Its session mends it with its next step, or the next open does.
             return SweepThreadResult(
                 thread_id=request.thread_id, outcome="clean", detail=type(error).__name__
             )

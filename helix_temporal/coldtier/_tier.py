@@ -16,7 +16,7 @@ from helix_temporal.coldtier._opening import Opening
 from helix_temporal.coldtier._plan import DIRECT_MAX
 from helix_temporal.coldtier._reading import Reading
 from helix_temporal.coldtier._upkeep import Upkeep
-from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.stores._opens import check_hot_epoch
 from helix_temporal.stores._pages import MAX_PAGE_BYTES, trim
@@ -251,7 +251,7 @@ class TieredThreads:
             logger.warning("thread %s: compaction put off: %s", thread_id, type(error).__name__)
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """As `ThreadStore.evict`."""
+        """As `ThreadStore.evict`; a leftover of an epoch that the archive has left behind goes, too."""
         for stored in (self._archive.remembered(thread_id), None):
             known = stored or await self._archive.manifest(thread_id)
             if known.manifest.epoch == epoch:
@@ -259,7 +259,17 @@ class TieredThreads:
                 outcome = await self.hot.evict(thread_id, epoch, archived, warm_ttl=self._warm_ttl)
                 if outcome is not Eviction.NEWER or stored is None:
                     return outcome
+            elif known.manifest.epoch > epoch and stored is None:
+                return await self._drop_leftover(thread_id, epoch)
         return Eviction.NEWER
+
+    async def _drop_leftover(self, thread_id: str, epoch: int) -> str:
+        """Nobody may write under this epoch any more, and the open that followed took what it held."""
+        try:
+            await self.hot.drop(thread_id, epoch)
+        except FencedError:
+            return Eviction.NEWER
+        return Eviction.DROPPED
 
 
 def _unsteady(thread_id: str) -> StoreUnavailableError:
