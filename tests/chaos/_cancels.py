@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,18 +58,28 @@ class CancelCampaign:
             cancels += [Cancel(event, 1 + event % 9) for event in range(1, length, every)]
             slots, done, findings = asyncio.Semaphore(AT_ONCE), 0, Findings()
             hit: set[int] = set()
+            seconds: dict[str, float] = {}
 
             async def one(cancel: Cancel) -> None:
                 nonlocal done, findings
                 async with slots:
+                    began = time.monotonic()
                     found, event = await _Scripted(place, f"c{self._seed}-{cancel.name}").cancelled(cancel)
+                    seconds[cancel.name] = time.monotonic() - began
                 findings += found
                 hit.add(event)
                 done += 1
                 progress(f"cancelled {done}/{len(cancels)}, found {len(findings.all)}")
 
             await asyncio.gather(*(one(cancel) for cancel in cancels))
-            figures = {"history_events": length, "cancels": len(cancels), "events_hit": len(hit)}
+            slowest = max(seconds, key=lambda name: seconds[name])
+            figures = {
+                "history_events": length,
+                "cancels": len(cancels),
+                "events_hit": len(hit),
+                "slowest_seconds": round(seconds[slowest], 1),
+                "slowest": slowest,
+            }
             report = Report("cancels", self._seed, findings, figures)
         progress(report.line(), final=True)
         return report
