@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import logging
 import os
 import secrets
 import sys
@@ -10,6 +11,8 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig
 
 from helix_temporal.devstack import Valkey, start_stack, start_valkey
 from helix_temporal.settings import Settings
@@ -113,9 +116,17 @@ async def _run(names: Sequence[str], run: Run) -> list[Report]:
     return reports
 
 
+def _be_quiet() -> None:
+    """Workers say a lot about attempts that fail, which is what happens here all the time."""
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
+    telemetry = TelemetryConfig(logging=LoggingConfig(filter="off"))
+    Runtime.set_default(Runtime(telemetry=telemetry))
+
+
 def main() -> int:
     """Run the campaigns, print and write what they found; not zero if anything was found."""
     args = _arguments()
+    _be_quiet()
     environment = stack_environment(os.environ)
     with (
         tempfile.TemporaryDirectory(prefix="helix-chaos-") as directory,

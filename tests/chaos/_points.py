@@ -14,8 +14,8 @@ from tests.chaos._boundaries import At, Boundaries, Killed
 from tests.chaos._oracle import Findings, check_books
 from tests.chaos._people import read_thread
 from tests.chaos._report import Progress, Report
-from tests.chaos._scenes import SCENES
 from tests.chaos._stage import Stage, Task
+from tests.chaos._thread_scenes import SCENES
 
 ATTEMPTS: Final = 6
 _NUMBERS = itertools.count()

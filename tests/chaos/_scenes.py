@@ -1,15 +1,12 @@
-"""One scene for each activity and each way that it goes: what stands before, and the task to do."""
+"""Scenes: for each activity, and each way that it goes, what stands before and the task to do.
+
+Here those of sessions and tools; `tests.chaos._thread_scenes` adds the others.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from helix_temporal.models.maintenance import (
-    KeepThreadInput,
-    ListArchivedInput,
-    ListHotInput,
-    SweepThreadInput,
-)
-from helix_temporal.models.messages import Message, ToolCall, user_message
+from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AnswerRef, ForkFrom
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -21,19 +18,6 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     StepInput,
     ToolInput,
-)
-from helix_temporal.models.threads import (
-    AppendMessagesInput,
-    DeleteThreadInput,
-    FlushThreadInput,
-    ForkThreadInput,
-    OpenThreadInput,
-    ReadBodyInput,
-    ReadMessagesInput,
-    ReplaceMessagesInput,
-    SaveStateInput,
-    ThreadEpochInput,
-    ThreadInput,
 )
 from tests.chaos._agent import AGENT
 from tests.chaos._stage import Stage, Task, step_input, tool_results
@@ -50,7 +34,7 @@ def scene(function: Scene) -> Scene:
     return function
 
 
-async def _talked(stage: Stage, session: str, *, flush: bool = True) -> OpenSessionResult:
+async def talked(stage: Stage, session: str, *, flush: bool = True) -> OpenSessionResult:
     """An open session with one finished turn; `handle` stands behind it."""
     opened = await stage.opened(session)
     step = await stage.turn(session, opened, message_id="u1")
@@ -71,21 +55,21 @@ async def a_new_session_opens(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_cold_session_opens(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     await stage.cold(session, opened.handle.epoch)
     return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
 
 
 @scene
 async def a_hot_session_with_half_a_turn_opens(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
 
 
 @scene
 async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     heads = ReopenHeads(known=step.head, turn_start=opened.handle.head)
     return stage.task("helix.sessions.open", _open(session, "run-1", mode="continue", reopen=heads))
@@ -93,7 +77,7 @@ async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_session_is_rewound(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     await stage.turn(session, opened, message_id="u2")
     request = _open(session, "run-1", mode="continue", rewind_to=opened.handle.head)
     return stage.task("helix.sessions.open", request)
@@ -101,14 +85,14 @@ async def a_session_is_rewound(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_session_opens_as_a_fork(stage: Stage, session: str) -> Task:
-    await _talked(stage, f"{session}-source")
+    await talked(stage, f"{session}-source")
     request = _open(session, "run-2", mode="fork", fork_from=ForkFrom(thread_id=f"{session}-source"))
     return stage.task("helix.sessions.open", request, run="run-2")
 
 
 @scene
 async def a_plain_step(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     return stage.task(
         "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", "hello")])
     )
@@ -116,7 +100,7 @@ async def a_plain_step(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_step_that_asks_for_tools(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     return stage.task(
         "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", "tools=2")])
     )
@@ -124,14 +108,14 @@ async def a_step_that_asks_for_tools(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_step_with_the_results_of_tools(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     return stage.task("helix.sessions.run_step", tool_results(session, opened.handle.epoch, step))
 
 
 @scene
 async def a_step_on_a_cold_thread(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     await stage.cold(session, handle.epoch)
     return stage.task(
         "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", "hello")])
@@ -140,7 +124,7 @@ async def a_step_on_a_cold_thread(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_step_with_a_message_that_was_put_aside(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     text = PutTextInput(thread_id=session, message_id="u2", text="hello " * 4000)
     put = await stage.calm.attempt(stage.task("helix.sessions.put_text", text))
     request = step_input(session, handle.epoch, handle.head, [])
@@ -150,7 +134,7 @@ async def a_step_with_a_message_that_was_put_aside(stage: Stage, session: str) -
 
 @scene
 async def a_message_that_was_answered_before(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     return stage.task(
         "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u1", "hello")])
     )
@@ -158,7 +142,7 @@ async def a_message_that_was_answered_before(stage: Stage, session: str) -> Task
 
 @scene
 async def a_turn_that_ends_with_results(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=1", message_id="u2", results=False)
     results = tool_results(session, opened.handle.epoch, step)
     request = EndTurnInput(
@@ -169,14 +153,14 @@ async def a_turn_that_ends_with_results(stage: Stage, session: str) -> Task:
 
 @scene
 async def values_are_saved(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     request = SaveValuesInput(thread_id=session, epoch=handle.epoch, values={"mood": "good"})
     return stage.task("helix.sessions.save", request)
 
 
 @scene
 async def values_are_saved_on_a_cold_thread(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     await stage.cold(session, handle.epoch)
     request = SaveValuesInput(thread_id=session, epoch=handle.epoch, values={"mood": "good"})
     return stage.task("helix.sessions.save", request)
@@ -184,7 +168,7 @@ async def values_are_saved_on_a_cold_thread(stage: Stage, session: str) -> Task:
 
 @scene
 async def a_text_is_put_aside(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
+    await talked(stage, session)
     return stage.task(
         "helix.sessions.put_text", PutTextInput(thread_id=session, message_id="u2", text="hello " * 4000)
     )
@@ -192,14 +176,14 @@ async def a_text_is_put_aside(stage: Stage, session: str) -> Task:
 
 @scene
 async def an_answer_is_loaded(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
+    handle = (await talked(stage, session)).handle
     answer = AnswerRef(position=handle.head.position - 1, id=handle.head.last_id)
     return stage.task("helix.sessions.load_answer", LoadAnswerInput(thread_id=session, answer=answer))
 
 
 @scene
 async def a_tool_runs(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
+    opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=1", message_id="u2", results=False)
     call = ToolCall(id="call_0", name="touch", arguments={"__helix_large__": True})
     request = ToolInput(
@@ -207,160 +191,3 @@ async def a_tool_runs(stage: Stage, session: str) -> Task:
         key=f"{session}/{step.head.last_id}/0", position=step.head.position,
     )  # fmt: skip
     return stage.task(f"helix.tools.{AGENT}.touch", request)
-
-
-# -- threads
-
-
-@scene
-async def a_thread_opens(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.threads.open", OpenThreadInput(thread_id=session, owner="run-2"), run="run-2")
-
-
-@scene
-async def all_messages_are_replaced(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    messages = (user_message("n1", "new"), Message(id="n2", role="assistant", content="newer"))
-    request = ReplaceMessagesInput(thread_id=session, messages=messages, owner="run-2")
-    return stage.task("helix.threads.replace", request, run="run-2")
-
-
-@scene
-async def messages_are_appended(stage: Stage, session: str) -> Task:
-    handle = (await _talked(stage, session)).handle
-    request = AppendMessagesInput(
-        thread_id=session, epoch=handle.epoch, head=handle.head, messages=(user_message("n1", "new"),)
-    )
-    return stage.task("helix.threads.append", request)
-
-
-@scene
-async def a_page_is_read(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.threads.read", ReadMessagesInput(thread_id=session))
-
-
-@scene
-async def a_part_of_a_body_is_read(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.threads.read_body", ReadBodyInput(thread_id=session, position=0, id="u1"))
-
-
-@scene
-async def a_thread_is_described(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.threads.describe", ThreadInput(thread_id=session))
-
-
-@scene
-async def a_thread_is_forked(stage: Stage, session: str) -> Task:
-    await _talked(stage, f"{session}-source")
-    request = ForkThreadInput(source_id=f"{session}-source", target_id=session, owner="run-2")
-    return stage.task("helix.threads.fork", request, run="run-2")
-
-
-@scene
-async def state_is_loaded(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.threads.load_state", ThreadInput(thread_id=session))
-
-
-@scene
-async def state_is_saved(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
-    version = (await stage.backends.threads.facts(session)).slice_version
-    request = SaveStateInput(
-        thread_id=session, epoch=opened.handle.epoch, state={"agent": AGENT}, expected_version=version
-    )
-    return stage.task("helix.threads.save_state", request)
-
-
-async def _unarchived(stage: Stage, session: str) -> OpenSessionResult:
-    """With messages that only the hot tier has."""
-    opened = await _talked(stage, session)
-    await (await messages_are_appended_to(stage, session, opened))()
-    return opened
-
-
-async def messages_are_appended_to(
-    stage: Stage, session: str, opened: OpenSessionResult
-) -> Callable[[], Awaitable[Any]]:
-    """An append that is done when it is called."""
-    request = AppendMessagesInput(
-        thread_id=session,
-        epoch=opened.handle.epoch,
-        head=opened.handle.head,
-        messages=(user_message("n1", "new"), Message(id="n2", role="assistant", content="newer")),
-    )
-    task = stage.task("helix.threads.append", request)
-    return lambda: stage.calm.attempt(task)
-
-
-@scene
-async def a_thread_is_flushed(stage: Stage, session: str) -> Task:
-    opened = await _unarchived(stage, session)
-    return stage.task("helix.threads.flush", FlushThreadInput(thread_id=session, epoch=opened.handle.epoch))
-
-
-@scene
-async def a_thread_is_flushed_and_closed(stage: Stage, session: str) -> Task:
-    opened = await _unarchived(stage, session)
-    request = FlushThreadInput(thread_id=session, epoch=opened.handle.epoch, closes=True)
-    return stage.task("helix.threads.flush", request)
-
-
-@scene
-async def a_thread_is_evicted(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
-    return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
-
-
-@scene
-async def a_thread_that_is_not_archived_is_not_evicted(stage: Stage, session: str) -> Task:
-    opened = await _unarchived(stage, session)
-    return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
-
-
-@scene
-async def a_thread_is_hydrated(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
-    await stage.cold(session, opened.handle.epoch)
-    return stage.task("helix.threads.hydrate", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
-
-
-@scene
-async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
-    await _unarchived(stage, session)
-    return stage.task("helix.threads.delete", DeleteThreadInput(thread_id=session))
-
-
-# -- maintenance
-
-
-@scene
-async def hot_threads_are_listed(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.maintenance.list_hot", ListHotInput())
-
-
-@scene
-async def archived_threads_are_listed(stage: Stage, session: str) -> Task:
-    await _talked(stage, session)
-    return stage.task("helix.maintenance.list_archived", ListArchivedInput())
-
-
-@scene
-async def a_thread_is_swept(stage: Stage, session: str) -> Task:
-    await _unarchived(stage, session)
-    return stage.task("helix.maintenance.sweep_thread", SweepThreadInput(thread_id=session))
-
-
-@scene
-async def an_archive_is_kept(stage: Stage, session: str) -> Task:
-    opened = await _talked(stage, session)
-    for number in range(2, 5):
-        # Above the inline tail: segments to merge.
-        step = await stage.turn(session, opened, "hello " * 4000, message_id=f"u{number}")
-        opened = opened.model_copy(update={"handle": opened.handle.model_copy(update={"head": step.head})})
-    return stage.task("helix.maintenance.keep_thread", KeepThreadInput(thread_id=session))

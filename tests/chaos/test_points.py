@@ -4,8 +4,8 @@ import pytest
 
 from tests.chaos._boundaries import SHORT
 from tests.chaos._points import KillPoints
-from tests.chaos._scenes import SCENES
 from tests.chaos._stage import Stage
+from tests.chaos._thread_scenes import SCENES
 
 
 @pytest.mark.parametrize("scene", SCENES)

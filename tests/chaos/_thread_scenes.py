@@ -1,0 +1,185 @@
+"""Scenes of the activities on threads and of the janitor's."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from helix_temporal.models.maintenance import (
+    KeepThreadInput,
+    ListArchivedInput,
+    ListHotInput,
+    SweepThreadInput,
+)
+from helix_temporal.models.messages import Message, user_message
+from helix_temporal.models.steps import OpenSessionResult
+from helix_temporal.models.threads import (
+    AppendMessagesInput,
+    DeleteThreadInput,
+    FlushThreadInput,
+    ForkThreadInput,
+    OpenThreadInput,
+    ReadBodyInput,
+    ReadMessagesInput,
+    ReplaceMessagesInput,
+    SaveStateInput,
+    ThreadEpochInput,
+    ThreadInput,
+)
+from tests.chaos._agent import AGENT
+from tests.chaos._scenes import SCENES, scene, talked
+from tests.chaos._stage import Stage, Task
+
+__all__ = ["SCENES"]
+
+
+@scene
+async def a_thread_opens(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.threads.open", OpenThreadInput(thread_id=session, owner="run-2"), run="run-2")
+
+
+@scene
+async def all_messages_are_replaced(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    messages = (user_message("n1", "new"), Message(id="n2", role="assistant", content="newer"))
+    request = ReplaceMessagesInput(thread_id=session, messages=messages, owner="run-2")
+    return stage.task("helix.threads.replace", request, run="run-2")
+
+
+@scene
+async def messages_are_appended(stage: Stage, session: str) -> Task:
+    handle = (await talked(stage, session)).handle
+    request = AppendMessagesInput(
+        thread_id=session, epoch=handle.epoch, head=handle.head, messages=(user_message("n1", "new"),)
+    )
+    return stage.task("helix.threads.append", request)
+
+
+@scene
+async def a_page_is_read(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.threads.read", ReadMessagesInput(thread_id=session))
+
+
+@scene
+async def a_part_of_a_body_is_read(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.threads.read_body", ReadBodyInput(thread_id=session, position=0, id="u1"))
+
+
+@scene
+async def a_thread_is_described(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.threads.describe", ThreadInput(thread_id=session))
+
+
+@scene
+async def a_thread_is_forked(stage: Stage, session: str) -> Task:
+    await talked(stage, f"{session}-source")
+    request = ForkThreadInput(source_id=f"{session}-source", target_id=session, owner="run-2")
+    return stage.task("helix.threads.fork", request, run="run-2")
+
+
+@scene
+async def state_is_loaded(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.threads.load_state", ThreadInput(thread_id=session))
+
+
+@scene
+async def state_is_saved(stage: Stage, session: str) -> Task:
+    opened = await talked(stage, session)
+    version = (await stage.backends.threads.facts(session)).slice_version
+    request = SaveStateInput(
+        thread_id=session, epoch=opened.handle.epoch, state={"agent": AGENT}, expected_version=version
+    )
+    return stage.task("helix.threads.save_state", request)
+
+
+async def _unarchived(stage: Stage, session: str) -> OpenSessionResult:
+    """With messages that only the hot tier has."""
+    opened = await talked(stage, session)
+    await (await messages_are_appended_to(stage, session, opened))()
+    return opened
+
+
+async def messages_are_appended_to(
+    stage: Stage, session: str, opened: OpenSessionResult
+) -> Callable[[], Awaitable[Any]]:
+    """An append that is done when it is called."""
+    request = AppendMessagesInput(
+        thread_id=session,
+        epoch=opened.handle.epoch,
+        head=opened.handle.head,
+        messages=(user_message("n1", "new"), Message(id="n2", role="assistant", content="newer")),
+    )
+    task = stage.task("helix.threads.append", request)
+    return lambda: stage.calm.attempt(task)
+
+
+@scene
+async def a_thread_is_flushed(stage: Stage, session: str) -> Task:
+    opened = await _unarchived(stage, session)
+    return stage.task("helix.threads.flush", FlushThreadInput(thread_id=session, epoch=opened.handle.epoch))
+
+
+@scene
+async def a_thread_is_flushed_and_closed(stage: Stage, session: str) -> Task:
+    opened = await _unarchived(stage, session)
+    request = FlushThreadInput(thread_id=session, epoch=opened.handle.epoch, closes=True)
+    return stage.task("helix.threads.flush", request)
+
+
+@scene
+async def a_thread_is_evicted(stage: Stage, session: str) -> Task:
+    opened = await talked(stage, session)
+    return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
+
+
+@scene
+async def a_thread_that_is_not_archived_is_not_evicted(stage: Stage, session: str) -> Task:
+    opened = await _unarchived(stage, session)
+    return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
+
+
+@scene
+async def a_thread_is_hydrated(stage: Stage, session: str) -> Task:
+    opened = await talked(stage, session)
+    await stage.cold(session, opened.handle.epoch)
+    return stage.task("helix.threads.hydrate", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
+
+
+@scene
+async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
+    await _unarchived(stage, session)
+    return stage.task("helix.threads.delete", DeleteThreadInput(thread_id=session))
+
+
+# -- maintenance
+
+
+@scene
+async def hot_threads_are_listed(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.maintenance.list_hot", ListHotInput())
+
+
+@scene
+async def archived_threads_are_listed(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.maintenance.list_archived", ListArchivedInput())
+
+
+@scene
+async def a_thread_is_swept(stage: Stage, session: str) -> Task:
+    await _unarchived(stage, session)
+    return stage.task("helix.maintenance.sweep_thread", SweepThreadInput(thread_id=session))
+
+
+@scene
+async def an_archive_is_kept(stage: Stage, session: str) -> Task:
+    opened = await talked(stage, session)
+    for number in range(2, 5):
+        # Above the inline tail: segments to merge.
+        step = await stage.turn(session, opened, "hello " * 4000, message_id=f"u{number}")
+        opened = opened.model_copy(update={"handle": opened.handle.model_copy(update={"head": step.head})})
+    return stage.task("helix.maintenance.keep_thread", KeepThreadInput(thread_id=session))
