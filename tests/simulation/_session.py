@@ -32,24 +32,26 @@ class Session:
         told: Ids of the messages that it knows to be in the thread.
         turns: Finished turns among them.
         untold: Ids that it knew once, and that were taken back.
+        unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
 
     talk: Conversation
     told: list[str] = field(default_factory=list)
     turns: int = 0
     untold: set[str] = field(default_factory=set)
-    unarchived: bool = False
+    unarchived: set[str] = field(default_factory=set)
 
     def saved(self) -> "Session":
         """As of now, for a later reset."""
         talk = self.talk
         copy = Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
-        copy.unarchived = self.unarchived
+        copy.unarchived = set(self.unarchived)
         return copy
 
     def learn(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> None:
         """A step was acknowledged to the workflow."""
-        self.unarchived = self.unarchived or not result.archived
+        if not result.archived:
+            self.unarchived.add(result.head.last_id)
         inputs = [each.id for each in request.inputs if each.id not in result.dropped]
         if not inputs:
             return

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from helix_temporal.errors import (
     ConflictError,
     FencedError,
-    HeadMovedError,
     HelixError,
     InvalidRequestError,
     ThreadNotFoundError,
@@ -67,8 +66,8 @@ class Story:
                 session, finished = await self._next(session)
             except FencedError as fenced:
                 session, finished = await self._taken_over(fenced), 0
-            except HeadMovedError as moved:
-                self._world.fail(f"the session gave up: {moved}")
+            except HelixError as error:
+                self._world.fail(f"the session gave up: {type(error).__name__}: {error}")
             done += finished
         await asyncio.sleep(25.0)
         session = await self._begin()
@@ -106,7 +105,7 @@ class Story:
     async def _taken_over(self, fenced: FencedError) -> Session:
         """A late open of a dead execution, scheduled by a clock that was ahead, came after ours: end, and start anew."""
         if "owner" not in fenced.facts:
-            raise fenced
+            self._world.fail(f"the session gave up: {fenced}")
         self._world.note("taken over by a dead execution")
         self._recount = self._recount or self._fresh_from_reset
         self._fresh_from_reset = False
@@ -122,10 +121,11 @@ class Story:
         log, session = self._shop.log, self._session
         if self._reset_owners & log.revived:
             return True
-        if not self._at_risk or not any(each.unarchived for each in (*self._older, *self._saved, session) if each):
-            return False
-        known = set(self._acked).union(session.told if session else (), session.untold if session else ())
-        return bool(self._at_risk & known.union(log.ids(log.manifest(THREAD).head)))
+        unarchived = set().union(*(each.unarchived for each in (*self._older, *self._saved, session) if each))
+        unarchived &= set(self._acked).union(session.told, session.untold) if session else set(self._acked)
+        archived = set(log.ids(log.manifest(THREAD).head))
+        forgotten = self._world.seen["hot rolled back"] > 0 or bool(self._at_risk & (archived | unarchived))
+        return forgotten and not unarchived <= archived
 
     async def _idle(self) -> None:
         if self._world.chance(0.5):
