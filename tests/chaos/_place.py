@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,18 @@ class Place:
     def model_calls(self) -> int:
         """How often the model was called."""
         return sum(event.kind == "model" for event in self.ledger.read())
+
+    def repeated_calls(self) -> list[str]:
+        """Steps for which the model was called more than once, and how far apart."""
+        calls: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for event in self.ledger.read():
+            if event.kind == "model":
+                calls[event.facts["step"], *event.facts["inputs"]].append(event.at)
+        return [
+            f"{step} again after {[round((at - times[0]) / 1e9, 3) for at in times[1:]]} s"
+            for step, times in calls.items()
+            if len(times) > 1
+        ]
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ class RedisCampaigns:
     """All on one Redis of their own."""
 
     def __init__(self, settings: Settings, valkey: Valkey, directory: Path, *, seed: int) -> None:
-        self._settings = quick(settings).model_copy(update={"redis_url": valkey.url})
+        self._settings = quick(settings, heartbeat=20).model_copy(update={"redis_url": valkey.url})
         self._valkey, self._directory, self._seed = valkey, directory, seed
         self._random = random.Random(seed)
 
@@ -125,7 +125,7 @@ class RedisCampaigns:
         answers = sum(message.role == "assistant" for thread in threads for message in thread)
         again = place.model_calls() - answers
         if exact and again:
-            findings.others.append(f"{again} model calls more than answers: turns were run again")
+            findings.others.append(f"{again} model calls more than answers: {place.repeated_calls()}")
         counts = {"asks": len(people.asks), "answers": answers, "model_calls_more_than_answers": again}
         report = Report(name, self._seed, findings, {**figures, **counts})
         progress(report.line(), final=True)

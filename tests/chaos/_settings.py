@@ -5,10 +5,13 @@ from datetime import timedelta
 from helix_temporal.settings import Settings, Timeouts
 
 
-def quick(settings: Settings) -> Settings:
-    """The same stores, with a lost worker noticed within a second."""
+def quick(settings: Settings, *, heartbeat: float = 1.0) -> Settings:
+    """The same stores, with a lost worker noticed within ``heartbeat`` seconds.
+
+    Where no worker is lost it may be long: on a busy machine a short one takes live workers for dead.
+    """
     timeouts = Timeouts(
-        heartbeat_timeout=timedelta(seconds=1),
+        heartbeat_timeout=timedelta(seconds=heartbeat),
         heartbeat_every=timedelta(seconds=0.25),
         max_heartbeat_throttle_interval=timedelta(seconds=0.25),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
