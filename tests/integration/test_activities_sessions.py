@@ -38,6 +38,7 @@ class Counting:
         self.calls = 0
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Answer, and count."""
         self.calls += 1
         text = request.messages[-1].text
         if text == "tool":
@@ -75,12 +76,14 @@ class Caller:
         return found[0], found[1]
 
     async def open(self, session_id: str = "s", **fields: Any) -> tuple[OpenSessionResult, OpenSessionResult]:
-        request = OpenSessionInput(
-            **{"session_id": session_id, "thread_id": session_id, "agent": "agent", "owner": "run"} | fields
+        """Two attempts of one open."""
+        request = OpenSessionInput.model_validate(
+            {"session_id": session_id, "thread_id": session_id, "agent": "agent", "owner": "run"} | fields
         )
         return await self.twice(self.sessions.open, request)
 
-    async def texts(self, session_id: str = "s") -> list[str]:
+    async def ids(self, session_id: str = "s") -> list[str]:
+        """Ids of all messages."""
         page = await self.threads.read(ReadPage(session_id, limit=100, committed_only=False))
         return [record.id for record in page.records]
 
@@ -116,7 +119,7 @@ async def test_open_fork(call: Caller) -> None:
     first, second = await call.open("fork", mode="fork", fork_from=ForkFrom(thread_id="s"))
     assert first == second
     assert (first.created, first.handle.head.position) == (True, 2)
-    assert await call.texts("fork") == await call.texts("s")
+    assert await call.ids("fork") == await call.ids("s")
 
 
 async def test_a_step_is_paid_for_once(call: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Activities ``helix.threads.*`` on Redis and S3: a second attempt gives the first answer and changes nothing."""
+"""Activities ``helix.threads.*``: a second attempt gives the first answer and changes nothing."""
 
 import base64
 import dataclasses
@@ -65,6 +65,7 @@ class Caller:
         return found
 
     async def __call__(self, function: Callable[[Any], Awaitable[R]], request: Any) -> R:
+        """The answer of one attempt."""
         return (await self.once(function, request))[0]
 
     async def twice(self, function: Callable[[Any], Awaitable[R]], request: Any) -> tuple[R, R]:
@@ -73,6 +74,7 @@ class Caller:
         return first, second
 
     async def open(self, thread_id: str = T, **fields: Any) -> OpenThreadResult:
+        """Take the epoch."""
         return await self(self.threads.open, OpenThreadInput(thread_id=thread_id, owner="me", **fields))
 
     async def turn(self, opened: OpenThreadResult, text: str, head: Head | None = None) -> Head:
@@ -270,7 +272,7 @@ async def test_delete(call: Caller) -> None:
         await call(call.threads.describe, ThreadInput(thread_id=T))
 
 
-@pytest.mark.parametrize("operation", ["append", "save_state", "evict", "flush"])
+@pytest.mark.parametrize("operation", ["append", "save_state", "flush"])
 async def test_an_older_epoch_is_refused_for_good_and_changes_nothing(call: Caller, operation: str) -> None:
     """One writer: not retried, since it will never be right again."""
     old = await call.open()
@@ -281,16 +283,21 @@ async def test_an_older_epoch_is_refused_for_good_and_changes_nothing(call: Call
         "append": _append(old, "two", before[1].head),
         "save_state": SaveStateInput(thread_id=T, epoch=old.epoch, state={}, expected_version=0),
         "flush": FlushThreadInput(thread_id=T, epoch=old.epoch),
-        "evict": ThreadEpochInput(thread_id=T, epoch=old.epoch),
     }
-    try:
-        result = await call(getattr(call.threads, operation), requests[operation])
-    except ApplicationError as error:
-        assert (error.type, error.non_retryable) == ("FencedError", True)
-    else:
-        assert operation == "evict"
-        assert result.outcome == "newer"
+    with pytest.raises(ApplicationError) as caught:
+        await call(getattr(call.threads, operation), requests[operation])
+    assert (caught.value.type, caught.value.non_retryable) == ("FencedError", True)
     assert await call.image() == before
+
+
+async def test_an_older_epoch_evicts_nothing(call: Caller) -> None:
+    """It is told that a newer one is there, and that is no error: the thread is looked after."""
+    old = await call.open()
+    await call.turn(old, "one")
+    await call.open()
+    result = await call(call.threads.evict, ThreadEpochInput(thread_id=T, epoch=old.epoch))
+    assert result.outcome == "newer"
+    assert (await call.backends.threads.facts(T)).hot
 
 
 @pytest.mark.parametrize(

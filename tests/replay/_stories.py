@@ -61,7 +61,7 @@ async def _listen(event: Any) -> None:
 
 def agents() -> list[Agent]:
     """Who plays."""
-    hooks = {name: _listen for name in Hooks().__dataclass_fields__}
+    hooks = dict.fromkeys(Hooks().__dataclass_fields__, _listen)
     return [
         Agent(name="player", model=Player(), tools=[do], max_steps=3),
         Agent(name="hooked", model=Player(), tools=[do], hooks=Hooks(**hooks)),
@@ -227,13 +227,23 @@ async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def _until_running(sessions: SessionClient, session_id: str) -> None:
-    while (await sessions.status(session_id)).status != "running":
+    while (await sessions.status(session_id)).status != "running":  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
 
 
-STORIES: dict[str, Story] = {
-    story.__name__: story
-    for story in (
-        plain, idle, standard, tools, hooks, continue_as_new, cancel, failure, stops, fork, rewind, sweep, thread,
-    )
-}  # fmt: skip
+_ALL = (
+    plain,
+    idle,
+    standard,
+    tools,
+    hooks,
+    continue_as_new,
+    cancel,
+    failure,
+    stops,
+    fork,
+    rewind,
+    sweep,
+    thread,
+)
+STORIES: dict[str, Story] = {story.__name__: story for story in _ALL}

@@ -1,5 +1,6 @@
 """What is on the wire, collected from the code: names and shapes that histories and clients depend on."""
 
+import functools
 import inspect
 from importlib import import_module
 from pathlib import Path
@@ -33,10 +34,24 @@ def names() -> dict[str, list[str]]:
     }
 
 
+@functools.cache
 def schemas() -> dict[str, Any]:
-    """The JSON schema of each model that travels."""
+    """The JSON schema of each model that travels, without what is meant for people."""
     modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), _thread]
-    return {name: model.model_json_schema() for module in modules for name, model in _models(module)}
+    found = {name: model.model_json_schema() for module in modules for name, model in _models(module)}
+    return {name: _bare(schema) for name, schema in found.items()}
+
+
+def _bare(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _bare(each)
+        for name, each in schema.items()
+        if not (name in {"description", "title"} and isinstance(each, str))
+    }
 
 
 def _activities() -> list[str]:

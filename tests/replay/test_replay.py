@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -74,11 +76,12 @@ class Hasty:
     """The session workflow with one incompatible change: it waits before it opens."""
 
     @workflow.init
-    def __init__(self, input: SessionInput) -> None:
-        self._session = AgentSession(input)
+    def __init__(self, given: SessionInput) -> None:
+        self._session = AgentSession(given)
 
     @workflow.run
-    async def run(self, input: SessionInput) -> SessionResult:
+    async def run(self, given: SessionInput) -> SessionResult:
+        """Wait, then serve."""
         await workflow.sleep(1)
         return await self._session.run()
 
@@ -87,7 +90,7 @@ async def test_an_incompatible_change_is_noticed() -> None:
     """A check that cannot fail proves nothing."""
     replayer = Replayer(
         workflows=[Hasty],
-        data_converter=HelixPlugin().configure_replayer({"workflows": []})["data_converter"],  # type: ignore[typeddict-item]
+        data_converter=DataConverter(payload_converter_class=CompactPayloadConverter),
         workflow_runner=UnsandboxedWorkflowRunner(),
         workflow_failure_exception_types=[HelixError],
     )
@@ -108,7 +111,7 @@ async def test_a_changed_name_of_an_activity_is_noticed(monkeypatch: pytest.Monk
 
 def test_the_plugin_gives_a_replayer_what_it_gives_a_worker() -> None:
     """Converter, workflows, pass-through and failure types: a replay sees what the worker saw."""
-    config = Replayer(workflows=[], plugins=[HelixPlugin()]).config(active_config=True)
+    config: dict[str, Any] = dict(Replayer(workflows=[], plugins=[HelixPlugin()]).config(active_config=True))
     assert config["data_converter"].payload_converter_class is CompactPayloadConverter
     assert set(config["workflows"]) == set(WORKFLOWS)
     assert HelixError in config["workflow_failure_exception_types"]

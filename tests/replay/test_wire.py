@@ -26,6 +26,11 @@ def test_a_model_still_reads_what_was_written(model: str) -> None:
 
 def problems(old: Any, new: Any, where: str) -> list[str]:
     """Why a reader of ``new`` may stumble over what was written as ``old``."""
+    if "anyOf" in new and "anyOf" not in old and "type" in old:
+        # It takes more than it did: what it took must be among that.
+        wider = [each for each in new["anyOf"] if each.get("type") == old["type"]]
+        defaults = {name: value for name, value in new.items() if name == "default"}
+        return problems(old, wider[0] | defaults, where) if wider else [f"{where}: type is another"]
     found = [
         f"{where}: {name!r} is required now"
         for name in set(new.get("required", [])) - set(old.get("required", []))
@@ -64,6 +69,13 @@ def test_a_breaking_change_of_a_model_is_noticed(change: dict[str, Any]) -> None
     """The check itself is checked."""
     old = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert problems(old, {"type": "object", **change}, "Model")
+
+
+def test_a_field_that_takes_more_than_it_did_is_no_problem() -> None:
+    """A number, or now nothing."""
+    old = {"type": "object", "properties": {"a": {"type": "number"}}}
+    new = {"type": "object", "properties": {"a": {"anyOf": [{"type": "number"}, {"type": "null"}]}}}
+    assert problems(old, new, "Model") == []
 
 
 def test_an_added_field_with_a_default_is_no_problem() -> None:

@@ -3,8 +3,10 @@
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -13,7 +15,6 @@ from temporalio.converter import (
     EncodingPayloadConverter,
     PayloadCodec,
 )
-from temporalio.api.common.v1 import Payload
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.agents import Agent, ScriptedModel
@@ -33,17 +34,20 @@ def converted(present: DataConverter | None) -> DataConverter:
 def worker_config(settings: Settings | None = None) -> dict[str, object]:
     agent = Agent(name="a", model=ScriptedModel(["hi"]))
     config = {"activities": [], "workflows": [], "workflow_runner": SandboxedWorkflowRunner()}
-    return dict(HelixPlugin(settings or Settings(), agents=[agent]).configure_worker(config))  # type: ignore[typeddict-item]
+    plugin = HelixPlugin(settings or Settings(), agents=[agent])
+    return dict(plugin.configure_worker(config))  # type: ignore[arg-type]
 
 
-class Upper(PayloadCodec):
+class Plain(PayloadCodec):
     """A codec, so that there is one to keep."""
 
-    async def encode(self, payloads: "list[Payload]") -> "list[Payload]":  # type: ignore[override]
-        return payloads
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As they are."""
+        return list(payloads)
 
-    async def decode(self, payloads: "list[Payload]") -> "list[Payload]":  # type: ignore[override]
-        return payloads
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """As they are."""
+        return list(payloads)
 
 
 class Own(CompositePayloadConverter):
@@ -60,7 +64,7 @@ def test_without_a_converter_there_is_ours() -> None:
 
 def test_the_default_converter_becomes_ours_and_its_codec_stays() -> None:
     """Encryption must not get lost by adding a plugin."""
-    codec = Upper()
+    codec = Plain()
     found = converted(dataclasses.replace(DataConverter.default, payload_codec=codec))
     assert found.payload_converter_class is CompactPayloadConverter
     assert found.payload_codec is codec
@@ -75,7 +79,7 @@ def test_a_pydantic_converter_is_left_alone() -> None:
 def test_a_foreign_converter_is_refused_with_what_to_do() -> None:
     """Otherwise the first session would fail with something obscure."""
     foreign = DataConverter(payload_converter_class=Own)
-    with pytest.raises(InvalidConfigError, match="Own.*PydanticPayloadConverter"):
+    with pytest.raises(InvalidConfigError, match=r"Own.*PydanticPayloadConverter"):
         converted(foreign)
     assert not issubclass(Own, DefaultPayloadConverter)
 

@@ -1,12 +1,12 @@
 """What the agents of these tests say and do, decided by each test for its own sessions."""
 
 import asyncio
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, tool
-from helix_temporal.agents._calling import is_async
 from helix_temporal.models.messages import ToolCall, Usage
 
 Answer = ModelResponse | str
@@ -59,17 +59,16 @@ class Desk:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         self.requests[request.session_id].append(request)
-        script = self.scripts.get(request.session_id, echo)
-        answer = script(request)
-        if is_async(script):
-            answer = await answer
+        script: Callable[[ModelRequest], Any] = self.scripts.get(request.session_id, echo)
+        given = script(request)
+        answer = await given if inspect.isawaitable(given) else given
         return ModelResponse(content=answer) if isinstance(answer, str) else answer
 
     async def act(self, what: str, context: ToolContext) -> Any:
         self.contexts[context.session_id].append(context)
-        do = self.acts.get(context.session_id, lambda what, _: what)
-        done = do(what, context)
-        return await done if is_async(do) else done
+        do = self.acts.get(context.session_id)
+        done = do(what, context) if do is not None else what
+        return await done if inspect.isawaitable(done) else done
 
     def hook(self, name: str) -> Callable[[Any], Any]:
         async def run(event: Any) -> Any:
@@ -78,7 +77,7 @@ class Desk:
             if do is None:
                 return None
             done = do(event)
-            return await done if is_async(do) else done
+            return await done if inspect.isawaitable(done) else done
 
         return run
 
@@ -96,6 +95,7 @@ class Desk:
             Args:
                 what: Decides what is done.
                 padding: Makes arguments large.
+                context: Whose call it is.
             """
             return await self.act(what + padding, context)
 

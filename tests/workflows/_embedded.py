@@ -15,12 +15,12 @@ class EmbeddedSession:
     """Counts turns in the session's values; hooks do what the session's metadata says."""
 
     @workflow.init
-    def __init__(self, input: SessionInput) -> None:
-        self._fails = input.metadata.get("fails", "").split()
-        self._held = input.metadata.get("held") == "yes"
+    def __init__(self, given: SessionInput) -> None:
+        self._fails = given.metadata.get("fails", "").split()
+        self._held = given.metadata.get("held") == "yes"
         self._heard: list[str] = []
         self._session = AgentSession(
-            input,
+            given,
             SessionHooks(
                 session_started=self._plain("session_started"),
                 session_ended=self._plain("session_ended"),
@@ -31,7 +31,7 @@ class EmbeddedSession:
         )
 
     @workflow.run
-    async def run(self, input: SessionInput) -> SessionResult:
+    async def run(self, given: SessionInput) -> SessionResult:
         return await self._session.run()
 
     @workflow.query

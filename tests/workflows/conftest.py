@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -32,10 +33,10 @@ TIMEOUTS = Timeouts(
 
 
 def make_settings(
-    temporal_address: str, redis_url: str, s3: S3Endpoint, name: str, **changes: object
+    temporal_address: str, redis_url: str, s3: S3Endpoint, name: str, **changes: Any
 ) -> Settings:
     """Settings with a task queue and prefixes named ``name``, and short time-outs."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "temporal_address": temporal_address,
         "redis_url": redis_url,
         "redis_prefix": f"{name}:",
@@ -66,7 +67,7 @@ class Stand:
 
     def client(self, **options: object) -> SessionClient:
         """A client whose sessions have these options."""
-        return self.served.talker(SessionOptions(**({"idle_timeout": 60} | options)))
+        return self.served.talker(SessionOptions.model_validate({"idle_timeout": 60} | options))
 
     def handle(self, session_id: str) -> WorkflowHandle[object, object]:
         """The session's newest run."""

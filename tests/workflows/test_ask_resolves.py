@@ -1,4 +1,4 @@
-"""Every ask comes to an end, and no message is lost or counted twice: racing ends, moves and kills of runs."""
+"""Every ask comes to an end, and no message is lost or counted twice, whatever ends the runs."""
 
 import asyncio
 import os

@@ -37,7 +37,8 @@ async def start(stand: Stand, session_id: str, **changes: Any) -> Handle:
 
 async def ask(handle: Handle, text: str, message_id: str = "") -> AskResult:
     message = UserMessage(id=message_id or f"m-{text[:20]}", text=text)
-    return await handle.execute_update("ask", message, result_type=AskResult)
+    found: AskResult = await handle.execute_update("ask", message, result_type=AskResult)
+    return found
 
 
 async def test_function_hooks_hear_a_sessions_life(stand: Stand, sid: str) -> None:
@@ -103,7 +104,7 @@ async def test_values_survive_continue_as_new(stand: Stand, sid: str) -> None:
     """They travel with what a run takes along, saved or not."""
     handle = await start(stand, sid, options={"max_turns_per_run": 2})
     for number in range(5):
-        while (await ask(handle, f"{number}")).status is AskStatus.MOVED:
+        while (await ask(handle, f"{number}")).status is AskStatus.MOVED:  # noqa: ASYNC110 (the next run)
             await asyncio.sleep(0.02)
     assert await handle.query(EmbeddedSession.values) == {"turns": 5}
     await handle.execute_update("close")

@@ -172,6 +172,6 @@ async def test_our_errors_fail_workflows_rather_than_their_tasks() -> None:
     from helix_temporal.errors import HelixError
     from helix_temporal.plugin import HelixPlugin
 
-    config = HelixPlugin().configure_replayer({"workflows": []})  # type: ignore[typeddict-item]
-    assert HelixError in config["workflow_failure_exception_types"]
-    assert SessionWorkflow in config["workflows"]
+    config = dict(HelixPlugin().configure_replayer({"workflows": []}))
+    assert config["workflow_failure_exception_types"] == [HelixError]
+    assert SessionWorkflow in HelixPlugin().workflows  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Hooks of agents run as activities: told of what happens, able to change messages, unable to break a session."""
+"""Hooks of agents, as activities: told of what happens, able to change messages, never able to break."""
 
 import asyncio
 from typing import Any

@@ -5,6 +5,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
@@ -56,8 +57,8 @@ async def until_completed(environment: WorkflowEnvironment, session_id: str) -> 
 
 
 @pytest.fixture
-def plugin(tmp_path: object, unique: str) -> HelixPlugin:
-    settings = Settings(task_queue=unique, cold_directory=tmp_path)  # type: ignore[arg-type]
+def plugin(tmp_path: Path, unique: str) -> HelixPlugin:
+    settings = Settings(task_queue=unique, cold_directory=tmp_path)
     return HelixPlugin(settings, agents=Desk().agents())
 
 

@@ -1,4 +1,4 @@
-"""Resets by an operator: the record is what the workflow's new branch makes of it, with nothing lost or doubled."""
+"""Resets by an operator: the record follows the workflow's new branch, nothing is lost or doubled."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Workers of other shapes: nothing cached, and workflows loaded as a user's worker without the plugin loads them."""
+"""Workers of other shapes: nothing cached, and workflows loaded without the plugin."""
 
 import uuid
 from typing import Any
@@ -71,8 +71,7 @@ def activities(settings: Settings, agents: list[Agent]) -> tuple[Backends, list[
 
 
 async def test_workflows_load_and_run_in_the_default_sandbox(own: Settings) -> None:
-    """A worker built by hand, without our plugin and its pass-through: the package is loaded anew in the
-    sandbox for each run, and nothing it loads there may reach a driver or restricted call."""
+    """A worker built by hand, without the plugin's pass-through, loads the package anew for each run."""
     desk = Desk()
     client = await Client.connect(own.temporal_address, data_converter=pydantic_data_converter)
     backends, found = activities(own, desk.agents())

@@ -1,4 +1,4 @@
-"""The janitor's workflow: archives what no session looks after, whatever stands in the way of single threads."""
+"""The janitor's workflow: archives what no session looks after, whatever ails single threads."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from helix_temporal.blobs import BlobStore
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.maintenance import SweepInput, SweepResult
 from helix_temporal.models.sessions import SessionOptions
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def lazy(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
-    """A stand of the test's own that archives at the end of sessions only, so that there is something to sweep."""
+    """A stand of the test's own that archives at the end of sessions only, so there is something to sweep."""
     desk = Desk()
     settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}", flush="exit")
     async with session_worker(
@@ -39,7 +38,7 @@ async def leave(stand: Stand, *session_ids: str) -> None:
 async def sweep(stand: Stand, **fields: object) -> SweepResult:
     return await stand.served.client.execute_workflow(
         SweepWorkflow.run,
-        SweepInput(**fields),  # type: ignore[arg-type]
+        SweepInput.model_validate(fields),
         id=f"sweep-{uuid.uuid4().hex}",
         task_queue=stand.served.plugin.settings.task_queue,
     )
@@ -77,8 +76,7 @@ async def test_a_thread_that_cannot_be_archived_is_named_and_stops_nobody(lazy: 
     await lazy.handle(f"{unique}-b-damaged").terminate()
     await leave(lazy, f"{unique}-a", f"{unique}-c")
     backends = lazy.served.plugin.backends
-    blobs: BlobStore = backends.blobs
-    await blobs.put(backends.tiered.layout.manifest(f"{unique}-b-damaged"), b"damaged by somebody")
+    await backends.blobs.put(backends.tiered.layout.manifest(f"{unique}-b-damaged"), b"damaged by somebody")
     found = await sweep(lazy)
     assert (found.seen, found.archived, found.failures, found.failed) == (3, 2, 1, (f"{unique}-b-damaged",))
 

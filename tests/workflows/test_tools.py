@@ -189,11 +189,8 @@ async def test_call_ids_that_a_provider_uses_again_keep_both_results(
         await stand.sessions.ask(sid, text, agent="main")
     assert results(await stand.messages(sid)) == ["one", "two"]
     seen = desk.requests[sid][-1].messages
-    assert [message.role for message in seen] == ["user", "assistant", "tool", "assistant"] + [
-        "user",
-        "assistant",
-        "tool",
-    ]
+    roles = ["user", "assistant", "tool"]
+    assert [message.role for message in seen] == [*roles, "assistant", *roles]
 
 
 async def test_a_tool_that_waits_ends_the_turn_with_every_call_answered(
@@ -323,7 +320,7 @@ async def test_a_message_during_tools_waits_for_the_next_turn(stand: Stand, desk
     first = asyncio.create_task(stand.sessions.ask(sid, "go", agent="main"))
     await gate.reached.wait()
     second = asyncio.create_task(stand.sessions.ask(sid, "meanwhile"))
-    while (await stand.sessions.status(sid)).waiting == 0:
+    while (await stand.sessions.status(sid)).waiting == 0:  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
     gate.opened.set()
     assert [(await first).text, (await second).text] == ["done", "done"]
