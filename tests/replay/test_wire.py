@@ -31,28 +31,25 @@ def problems(old: Any, new: Any, where: str) -> list[str]:
         wider = [each for each in new["anyOf"] if each.get("type") == old["type"]]
         defaults = {name: value for name, value in new.items() if name == "default"}
         return problems(old, wider[0] | defaults, where) if wider else [f"{where}: type is another"]
-    found = [
-        f"{where}: {name!r} is required now"
-        for name in set(new.get("required", [])) - set(old.get("required", []))
-    ]
+    required = set(new.get("required", [])) - set(old.get("required", []))
+    found = [f"{where}: {name!r} is required now" for name in required]
     for name, value in old.items():
-        if name in {"required", "description", "title"}:
-            continue
-        if name not in new:
+        if name not in new and name != "required":
             found.append(f"{where}: {name!r} is gone")
         elif name in {"properties", "$defs"}:
             for key, schema in value.items():
-                if key not in new[name]:
-                    found.append(f"{where}.{key} is gone")
-                else:
-                    found += problems(schema, new[name][key], f"{where}.{key}")
-        elif name == "enum":
-            found += [f"{where}: {each!r} is gone" for each in value if each not in new[name]]
-        elif name == "anyOf":
-            found += [f"{where}: {each} is gone" for each in value if each not in new[name]]
-        elif name in {"type", "$ref", "default", "const"} and value != new[name]:
-            found.append(f"{where}: {name} was {value!r}, is {new[name]!r}")
+                found += problems(schema, new[name].get(key, {}), f"{where}.{key}")
+        else:
+            found += _of_value(name, value, new.get(name), where)
     return found
+
+
+def _of_value(name: str, old: Any, new: Any, where: str) -> list[str]:
+    if name in {"enum", "anyOf"}:
+        return [f"{where}: {each!r} is gone" for each in old if each not in new]
+    if name in {"type", "$ref", "default", "const"} and old != new:
+        return [f"{where}: {name} was {old!r}, is {new!r}"]
+    return []
 
 
 @pytest.mark.parametrize(
