@@ -45,11 +45,12 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class Traffic:
-    """What one operation moved."""
+    """What one operation moved; ``refused`` counts swaps of the manifest that were answered with 412."""
 
     puts: int = 0
     gets: int = 0
     uploaded: int = 0
+    refused: int = 0
 
 
 class SegmentGoneError(Exception):
@@ -120,7 +121,11 @@ class Archive:
         self.forget(thread_id)
         key = self.layout.manifest(thread_id)
         traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(plan.body)
-        etag = await self.blobs.put(key, plan.body, create=over.etag is None, if_match=over.etag)
+        try:
+            etag = await self.blobs.put(key, plan.body, create=over.etag is None, if_match=over.etag)
+        except ConditionFailedError:
+            traffic.refused += 1
+            raise
         self._remember(Stored(etag, plan.manifest))
 
     async def _create(self, key: str, data: bytes) -> None:

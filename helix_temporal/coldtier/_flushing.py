@@ -74,10 +74,15 @@ class Flushing:
         self._closed_until = 0.0
 
     async def flush(
-        self, request: FlushThread, progress: Progress = no_progress, *, first_try: HotSnapshot | None = None
+        self,
+        request: FlushThread,
+        progress: Progress = no_progress,
+        *,
+        first_try: HotSnapshot | None = None,
+        traffic: Traffic | None = None,
     ) -> FlushReceipt:
         """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
-        traffic, hot, incomplete = Traffic(), first_try, None
+        traffic, hot, incomplete = traffic or Traffic(), first_try, None
         stored = self._archive.remembered(request.thread_id)
         for attempt in range(TRIES):
             # Hot before the manifest: the other way round an archive that grew meanwhile would
@@ -181,8 +186,10 @@ class Flushing:
 
         Raises:
             FencedError, HeadMovedError: As flush.
+            StoreUnavailableError: It refused the swap and then did not say why: somebody else may have
+                the thread, or hot may have been rolled back, so the step cannot be called done.
         """
-        header = appended.header
+        header, traffic = appended.header, Traffic()
         if self._clock() < self._closed_until:
             return _not_archived(header, "the archive failed a moment ago")
         first_try = None
@@ -195,8 +202,12 @@ class Flushing:
         request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
         try:
             async with asyncio.timeout(self._step_seconds):
-                return await self.flush(request, first_try=first_try)
+                return await self.flush(request, first_try=first_try, traffic=traffic)
         except (StoreUnavailableError, TimeoutError) as error:
+            if traffic.refused:
+                raise StoreUnavailableError(
+                    f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
+                ) from error
             self._closed_until = self._clock() + BREAKER_SECONDS
             return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
 
