@@ -61,7 +61,7 @@ async def _redis(run: Run) -> list[Report]:
     campaigns = RedisCampaigns(run.settings, run.valkey, run.directory, seed=run.seed)
     return [
         await campaigns.wiped_at_turns(60, run.progress),
-        await campaigns.wiped_at_random(600, run.progress),
+        await campaigns.wiped_at_random(300, run.progress),
         await campaigns.rolled_back(20, run.progress),
         await campaigns.down(5, run.progress),
     ]

@@ -44,7 +44,8 @@ class RedisCampaigns:
             names = [f"r{self._seed}-{number}" for number in range(3)]
             async with busy(place.people, names):
                 for wipe in range(wipes):
-                    await asyncio.sleep(self._random.uniform(0, 0.15))
+                    # Faster than threads are hydrated, steps would give up: that is no wipe, but a Redis that is gone.
+                    await asyncio.sleep(self._random.uniform(0, 0.5))
                     await self._wipe()
                     progress(f"wiped {wipe + 1}/{wipes}, asks {len(place.people.asks)}")
             return await self._report(

@@ -26,7 +26,7 @@ async def test_a_redis_wiped_at_random_instants_loses_nothing_and_runs_no_turn_a
     redis: RedisCampaigns,
 ) -> None:
     """A wipe in the middle of a step is no different."""
-    (await redis.wiped_at_random(40, QUIET)).check()
+    (await redis.wiped_at_random(25, QUIET)).check()
 
 
 async def test_a_redis_that_goes_back_in_time_is_seen_and_mended(redis: RedisCampaigns) -> None:
