@@ -26,7 +26,7 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.workflows import SessionWorkflow
-from tests.workflows._desk import Desk, Gate, echo
+from tests.workflows._desk import Desk, Gate, calls, echo
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -139,6 +139,24 @@ async def test_the_same_message_past_the_remembered_answers_is_known_by_the_thre
     again = await client.ask(sid, "hello", agent="main", message_id="m-1")
     assert (again.answer, again.text) == (first.answer, first.text)
     assert len(desk.requests[sid]) == 41
+
+
+async def test_the_same_message_past_the_threads_window_is_remembered_by_the_execution(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Turns with many tool calls push it out of the newest 200 messages within a few answers."""
+    desk.scripts[sid] = lambda request: (
+        calls(*"abcdefghij") if request.messages[-1].text.startswith("tools") else echo(request)
+    )
+    client = stand.client(max_turns_per_run=10)
+    first = await client.ask(sid, "hello", agent="main", message_id="m-1")
+    for number in range(16):
+        await client.ask(sid, f"tools {number}", agent="main")
+    assert (await client.status(sid)).head.position > 200
+    asked = len(desk.requests[sid])
+    again = await client.ask(sid, "hello", agent="main", message_id="m-1")
+    assert (again.answer, again.text) == (first.answer, first.text)
+    assert len(desk.requests[sid]) == asked
 
 
 async def test_a_message_sent_again_beside_a_new_one_gets_its_own_answer(

@@ -4,8 +4,10 @@ import uuid
 
 import pytest
 
+from helix_temporal.client import workflow_id
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.sessions import AskStatus, ForkFrom
+from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions, UserMessage
+from helix_temporal.workflows import SessionWorkflow
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -142,7 +144,31 @@ async def test_a_persistent_session_ends_when_it_is_idle_and_starts_again(stand:
     await client.result(sid)
 
 
-async def test_rewind_to_at_the_start_cuts_what_follows(stand: Stand, sid: str) -> None:
+async def test_a_session_can_be_started_at_an_earlier_turn(stand: Stand, sid: str) -> None:
+    """``rewind_to`` is the start's own cut, before anything else happens."""
+    await stand.sessions.ask(sid, "one", agent="main")
+    head = (await stand.sessions.status(sid)).head
+    await stand.sessions.ask(sid, "two", agent="main")
+    await stand.finish(sid)
+    handle = await stand.served.client.start_workflow(
+        SessionWorkflow.run,
+        SessionInput(
+            session_id=sid,
+            agent="main",
+            rewind_to=head,
+            messages=(UserMessage(id="m-other", text="other"),),
+            options=SessionOptions(persistent=False),
+        ),
+        id=workflow_id(sid),
+        task_queue=stand.served.plugin.settings.task_queue,
+    )
+    await handle.result()
+    assert await stand.texts(sid) == ["one", "1: one", "other", "3: other"]
+
+
+async def test_the_rewind_update_starts_a_session_that_does_not_run_and_cuts_what_follows(
+    stand: Stand, sid: str
+) -> None:
     """A session can be opened at an earlier turn of its own."""
     await stand.sessions.ask(sid, "one", agent="main")
     head = (await stand.sessions.status(sid)).head
