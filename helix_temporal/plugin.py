@@ -18,6 +18,7 @@ from helix_temporal.agents import Agent
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
+from helix_temporal.workflows._runner import ContextFreeRunner, needs_contexts
 
 Transform = Callable[..., Any]
 
@@ -85,6 +86,9 @@ class HelixPlugin(SimplePlugin):
         config = super().configure_worker(config)
         config["max_heartbeat_throttle_interval"] = timeouts.max_heartbeat_throttle_interval
         config["sticky_queue_schedule_to_start_timeout"] = timeouts.sticky_queue_schedule_to_start_timeout
+        runner, client = config.get("workflow_runner"), config.get("client")
+        if type(runner) is SandboxedWorkflowRunner and client and not needs_contexts(client.data_converter):
+            config["workflow_runner"] = ContextFreeRunner(runner.restrictions, runner.runner_class)
         return config
 
     async def connect_service_client(
