@@ -44,7 +44,7 @@ class RedisCampaigns:
             names = [f"r{self._seed}-{number}" for number in range(3)]
             async with busy(place.people, names):
                 for wipe in range(wipes):
-                    # Faster than threads are hydrated, steps would give up: that is no wipe, but a Redis that is gone.
+                    # Wiped faster than threads can be hydrated, a step gives up: such a Redis is down.
                     await asyncio.sleep(self._random.uniform(0, 0.5))
                     await self._wipe()
                     progress(f"wiped {wipe + 1}/{wipes}, asks {len(place.people.asks)}")
