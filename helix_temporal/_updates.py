@@ -52,6 +52,8 @@ _PASSING: Final = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
+CONTROL_SECONDS: Final = 60.0
+"""How long ``stop`` and ``close`` wait for a worker."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
@@ -212,7 +214,9 @@ class Updates:
     async def if_running(
         self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
     ) -> Any:
-        options: dict[str, Any] = {"result_type": result_type} if result_type else {}
+        options: dict[str, Any] = {"rpc_timeout": timedelta(seconds=CONTROL_SECONDS)}
+        if result_type is not None:
+            options["result_type"] = result_type
         try:
             if argument is None:
                 return await self.handle(session_id).execute_update(update, **options)
@@ -221,6 +225,11 @@ class Updates:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise TimeoutError(
+                f"session {session_id!r}: {update!r} was not taken up within {CONTROL_SECONDS:.0f} s; "
+                "is a worker running?"
+            ) from error
         except WorkflowUpdateFailedError as error:
             if _type_of(error) == _ENDED_UNDER_US:
                 return None

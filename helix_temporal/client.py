@@ -193,13 +193,22 @@ class SessionClient:
         await self._thread(ThreadRequest(do="delete", delete=DeleteThreadInput(thread_id=session_id)))
 
     async def stop(self, session_id: str, *, abort: bool = False) -> bool:
-        """Stop the turn under way, after its step or at once; false if none was."""
+        """Stop the turn under way, after its step or at once; false if none was.
+
+        Raises:
+            TimeoutError: No worker took it up within a minute.
+        """
         request = StopRequest(mode="abort" if abort else "interrupt")
         found = await self._updates.if_running(session_id, "stop", request, StopResult)
         return found is not None and found.stopping
 
     async def close(self, session_id: str) -> None:
-        """Let the session finish what waits, archive and end; nothing if it is not running."""
+        """Let the session finish what waits, archive and end; nothing if it is not running.
+
+        Raises:
+            TimeoutError: No worker took it up within a minute; it is in the session's history all the
+                same, and takes effect once one does.
+        """
         await self._updates.if_running(session_id, "close", None, None)
 
     async def rewind(

@@ -87,7 +87,9 @@ class HelixPlugin(SimplePlugin):
         config["max_heartbeat_throttle_interval"] = timeouts.max_heartbeat_throttle_interval
         config["sticky_queue_schedule_to_start_timeout"] = timeouts.sticky_queue_schedule_to_start_timeout
         runner, client = config.get("workflow_runner"), config.get("client")
-        if type(runner) is SandboxedWorkflowRunner and client and not needs_contexts(client.data_converter):
+        used = client.data_converter if client is not None else DataConverter()
+        ours = used.payload_converter_class is CompactPayloadConverter
+        if type(runner) is SandboxedWorkflowRunner and ours and not needs_contexts(used):
             config["workflow_runner"] = ContextFreeRunner(runner.restrictions, runner.runner_class)
         return config
 

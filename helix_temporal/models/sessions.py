@@ -1,6 +1,7 @@
 """What goes in and out of session workflows and their activities.
 
-These models are in workflow histories: fields are added with defaults, never renamed or removed.
+These models are in workflow histories: fields are added with defaults, never renamed or removed, and a
+default never changes, since fields that were not set are not written.
 """
 
 from enum import StrEnum

@@ -1,6 +1,7 @@
 """Inputs and results of the activities ``helix.sessions.*`` and of tools.
 
-These models are in workflow histories: fields are added with defaults, never renamed or removed.
+These models are in workflow histories: fields are added with defaults, never renamed or removed, and a
+default never changes, since fields that were not set are not written.
 """
 
 from pydantic import Field, JsonValue

@@ -1,6 +1,7 @@
 """One input and one result per activity ``helix.threads.*``.
 
-These models are in workflow histories: fields are added with defaults, never renamed or removed.
+These models are in workflow histories: fields are added with defaults, never renamed or removed, and a
+default never changes, since fields that were not set are not written.
 """
 
 from typing import Annotated, Literal

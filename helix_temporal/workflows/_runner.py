@@ -41,5 +41,6 @@ class _ContextFree(WorkflowInstance):
 
 
 def needs_contexts(used: converter.DataConverter) -> bool:
-    """Whether a codec or an external storage may ask for whom a payload is."""
-    return used.payload_codec is not None or getattr(used, "external_storage", None) is not None
+    """Whether something may ask for whom a payload is, or this SDK's instances are not the ones we know."""
+    asked = used.payload_codec is not None or getattr(used, "external_storage", None) is not None
+    return asked or not WorkflowInstance.__abstractmethods__ <= vars(_ContextFree).keys()
