@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +18,9 @@ from helix_temporal.stores import _decide as hot_rules
 from helix_temporal.stores.memory.threads import MemoryThreads, _Thread
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
+from tests.simulation._run import Verdict, simulate
 from tests.simulation._worker import Shop
+from tests.simulation._world import Rates
 
 
 @contextmanager
@@ -218,22 +220,54 @@ def kept_step(shop: Shop) -> Iterator[None]:
         yield
 
 
-GUARDS: dict[str, Callable[[Shop], Any]] = {
-    each.__name__: each
+@dataclass(frozen=True)
+class Guard:
+    """A guard that can be removed.
+
+    Attributes:
+        within: Seeds among which its absence is seen, by a wide margin.
+        rates: Surroundings in which it matters.
+        exit_mode: As for `simulate`.
+    """
+
+    remove: Callable[[Shop], Any]
+    within: int
+    rates: Rates = Rates()
+    exit_mode: bool | None = False
+
+
+_FINISHING = Rates(cancel=0.5, zombie=0.25)
+_COLLECTING = Rates(beside=0.9, beside_kinds=("collect",), slow=0.08, zombie=0.2)
+_TAKEN_OVER = Rates(terminate=0.5, late_open=1.0, skew=0.8)
+_FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
+
+GUARDS = {
+    each.remove.__name__: each
     for each in (
-        epoch_fence,
-        compare_and_swap,
-        first_answer,
-        last_id,
-        cut_at_open,
-        hot_continues,
-        read_back,
-        read_back_of_success,
-        generation,
-        owner_check,
-        closed,
-        evict_compare,
-        fence_before_swap,
-        kept_step,
+        Guard(epoch_fence, 200),
+        Guard(compare_and_swap, 200),
+        Guard(first_answer, 50),
+        Guard(last_id, 3000, _FORGETTING),
+        Guard(cut_at_open, 50),
+        Guard(hot_continues, 50),
+        Guard(read_back, 1000),
+        Guard(read_back_of_success, 1000),
+        Guard(generation, 1000, _COLLECTING),
+        Guard(owner_check, 200),
+        Guard(closed, 1000, _FINISHING),
+        Guard(evict_compare, 200),
+        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True),
+        Guard(kept_step, 1000),
     )
 }
+
+
+def first_caught(guard: Guard, seeds: range) -> Verdict | None:
+    """The first seed in which users see that the guard is missing."""
+    verdicts = (
+        simulate(
+            seed, exit_mode=guard.exit_mode, rates=guard.rates, strict=False, broken=guard.remove
+        )
+        for seed in seeds
+    )
+    return next((verdict for verdict in verdicts if verdict.why), None)

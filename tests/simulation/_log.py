@@ -94,7 +94,8 @@ class Log:
                 f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
             )
         self._check_objects(manifest)
-        if old is None or old[1].owner != manifest.owner:
+        is_taken = old is None or old[1].owner != manifest.owner
+        if is_taken and manifest.epoch not in self._world.reset_epochs:
             (self.revived if manifest.owner in self._owners else self._owners).add(manifest.owner)
         self._count(old[1] if old else Manifest(thread_id), manifest)
         if self._strict and old is not None:

@@ -31,6 +31,7 @@ class Session:
     Attributes:
         told: Ids of the messages that it knows to be in the thread.
         turns: Finished turns among them.
+        is_outdated: Another execution has followed.
         untold: Ids that it knew once, and that were taken back.
         unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
@@ -38,6 +39,7 @@ class Session:
     talk: Conversation
     told: list[str] = field(default_factory=list)
     turns: int = 0
+    is_outdated: bool = False
     untold: set[str] = field(default_factory=set)
     unarchived: set[str] = field(default_factory=set)
 
@@ -73,6 +75,9 @@ class SimCalls:
         self._world.say(
             f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} rewind {request.rewind_to}"
         )
+
+        if self.session is not None and self.session.is_outdated:
+            self._world.reset_epochs.add(epoch)
 
         async def work(worker: Worker) -> OpenSessionResult:
             return await worker.open(request)

@@ -78,22 +78,13 @@ class Story:
     # -- what happens next
 
     async def _next(self, session: Session) -> tuple[Session, int]:
-        world, luck = self._world, self._world.draw()
-        if luck < 0.12 and not self._fresh_from_reset:
-            return await self._terminated(session), 0
-        if luck < 0.2 and not self._fresh_from_reset:
-            return await self._cancelled(session), 0
-        if luck < 0.26 and not self._fresh_from_reset:
-            return await self._ended(session), 0
-        if luck < 0.34 and len(self._saved) > 1 and not self._fresh_from_reset:
-            return await self._reset(session), 0
-        if luck < 0.39 and self._older and not self._fresh_from_reset:
-            world.spawn(
-                self._reset_of_an_older_execution(self._older[int(world.draw() * len(self._older))].saved())
-            )
-        elif luck < 0.44 and self._acked and not self._fresh_from_reset:
-            return await self._rewound(session), 0
-        elif luck < 0.6:
+        world = self._world
+        what = "" if self._fresh_from_reset else self._event()
+        if what == "reset_older":
+            world.spawn(self._reset_of_an_older_execution(world.random.choice(self._older).saved()))
+        elif what:
+            return await getattr(self, f"_{what}")(session), 0
+        elif world.chance(world.rates.beside):
             self._others()
         await self._answered(session)
         if world.chance(0.1):
@@ -101,6 +92,23 @@ class Story:
             session = resumed(session, session.talk.handle)
         self._saved.append(session.saved())
         return session, 1
+
+    def _event(self) -> str:
+        """What happens instead of an undisturbed turn, if anything."""
+        luck, rates = self._world.draw(), self._world.rates
+        possible = {
+            "terminate": True,
+            "cancel": True,
+            "end": True,
+            "reset": len(self._saved) > 1,
+            "reset_older": bool(self._older),
+            "rewind": bool(self._acked),
+        }
+        for what, can in possible.items():
+            luck -= getattr(rates, what)
+            if luck < 0:
+                return what if can else ""
+        return ""
 
     async def _taken_over(self, fenced: FencedError) -> Session:
         """A late open of a dead execution, scheduled by a clock that was ahead, came after ours: end, and start anew."""
@@ -278,10 +286,10 @@ class Story:
 
     # -- ends
 
-    async def _terminated(self, session: Session) -> Session:
+    async def _terminate(self, session: Session) -> Session:
         """Terminated in mid-turn: activities go on as zombies, nothing cleans up."""
         self._world.note("terminated")
-        if not await self._interrupted_turn(session) and self._world.chance(0.3):
+        if not await self._interrupted_turn(session) and self._world.chance(self._world.rates.late_open):
             await self._late_open(session)
         self._older.append(session.saved())
         return await self._begin()
@@ -295,7 +303,7 @@ class Story:
 
         self._temporal.late("open*", work, epoch)
 
-    async def _cancelled(self, session: Session) -> Session:
+    async def _cancel(self, session: Session) -> Session:
         """Cancelled in mid-turn: the finaliser closes the epoch, late attempts are refused."""
         self._world.note("cancelled in mid-turn")
         if not await self._interrupted_turn(session):
@@ -316,7 +324,7 @@ class Story:
         self._final = head_of(ids)
         await calls.evict(THREAD, epoch)
 
-    async def _ended(self, session: Session) -> Session:
+    async def _end(self, session: Session) -> Session:
         """Ended well: flushed and dropped from the hot tier."""
         self._world.note("ended")
         calls, epoch = SimCalls(self._world, self._temporal), session.talk.handle.epoch
@@ -360,6 +368,7 @@ class Story:
         self._world.note("reset of an older execution")
         self._reset_owners.add(session.talk.request.owner)
         try:
+            session.is_outdated = True
             await self._turn(session).run(self._messages())
         except FencedError:
             return
@@ -368,7 +377,7 @@ class Story:
             return
         self._world.fail("an execution wrote that another one had followed")
 
-    async def _rewound(self, session: Session) -> Session:
+    async def _rewind(self, session: Session) -> Session:
         """An open with an earlier cut."""
         world, log = self._world, self._shop.log
         ends = [0, *(at + 1 for at, each in enumerate(self._acked) if self._ends_turn(at))]
@@ -400,7 +409,7 @@ class Story:
 
     def _others(self) -> None:
         """Maintenance, readers, forks: beside the session, at any time."""
-        what = self._world.random.choice(("read", "read", "read", "compact", "collect", "fork", "sweep"))
+        what = self._world.random.choice(self._world.rates.beside_kinds)
         self._world.note(f"beside: {what}")
         getattr(self, f"_{what}")()
 

@@ -19,7 +19,7 @@ class Violation(BaseException):  # noqa: N818 (a verdict; no code under test may
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How often each fault strikes, per call unless said otherwise."""
+    """How often each fault strikes per call, and each event per turn."""
 
     transient: float = 0.025
     reply_lost: float = 0.03
@@ -35,6 +35,16 @@ class Rates:
     cancelled: float = 0.02
     completion_lost: float = 0.05
     late_double: float = 0.08
+    skew: float = 0.4
+    terminate: float = 0.12
+    cancel: float = 0.08
+    end: float = 0.06
+    reset: float = 0.08
+    reset_older: float = 0.05
+    rewind: float = 0.05
+    beside: float = 0.16
+    late_open: float = 0.3
+    beside_kinds: tuple[str, ...] = ("read", "read", "read", "compact", "collect", "fork", "sweep")
 
 
 class _Yield:
@@ -109,6 +119,7 @@ class World:
         self._unique = 0
         self._clock = 0
         self.calm = False
+        self.reset_epochs: set[int] = set()
         self.excuse: Callable[[], bool] = lambda: False
         self.is_excused = False
 
@@ -129,7 +140,7 @@ class World:
 
     def epoch(self) -> int:
         """Scheduled time of an activity: nearly the time of day, now and then from a server whose clock is off."""
-        skew = self.random.choice((0, 0, 0, 0, 1_500, 40_000, -2_000))
+        skew = self.random.choice((1_500, 40_000, -2_000)) if self.chance(self.rates.skew) else 0
         return int(self.loop.time() * 1e6) + skew + self.unique()
 
     # -- what happened
