@@ -84,6 +84,7 @@ class WorkerProcess:
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        self._stopped = False
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -100,7 +101,10 @@ class WorkerProcess:
         return self._process.exitcode
 
     def stop(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind; may be repeated."""
+        if self._stopped:
+            return
+        self._stopped = True
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
