@@ -1,20 +1,29 @@
 """One step: look, call the model, append, archive.  The same code in activities and without Temporal."""
 
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
 from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._step_rules import (
+    LARGE_ARGUMENTS,
+    advance,
+    elsewhere,
+    is_archived,
+    new_id,
+    parse_state,
+    standing_step,
+    state_of,
+)
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext, choose_context, complete, repair
 from helix_temporal.errors import HeadMovedError, StaleStateError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.messages import Message, ToolCall, Usage, check_size, from_record, to_record
-from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.sessions import MAX_VALUES_BYTES, AnswerRef, SessionState
+from helix_temporal.models.messages import Message, ToolCall, check_size, from_record, to_record
+from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.sessions import AnswerRef, SessionState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
@@ -78,7 +87,7 @@ class Stepper:
         if seen.stands is not None:
             return await self._standing(request, thread_id, seen)
         inputs = await self._messages(thread_id, seen.inputs)
-        state = _state(seen.view)
+        state = state_of(seen.view)
         answer = await self._ask(agent, request, thread_id, state, seen.view, inputs)
         step = StepAppend(
             thread_id,
@@ -114,12 +123,12 @@ class Stepper:
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
-            appended = await self._append(step, _state(view), request, inputs, view)
+            appended = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         return RunStepResult(
             head=appended.head,
-            archived=_is_archived(receipt),
+            archived=is_archived(receipt),
             backlog=receipt.pending_bytes,
             slice_version=appended.header.slice_version,
         )
@@ -162,7 +171,7 @@ class Stepper:
             HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
         """
         if seen.view.last_id_at_head != request.head.last_id:
-            raise _elsewhere(thread_id, request.head)
+            raise elsewhere(thread_id, request.head)
         window = [*seen.view.earlier_ids, *(record.id for record in seen.view.before)]
         start = request.head.position - len(window)
         last = max(at for at, known in enumerate(window) if known in seen.dropped)
@@ -176,7 +185,7 @@ class Stepper:
             )
             ids = [each.id for each in page.records]
             if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
-                raise _elsewhere(thread_id, request.head)
+                raise elsewhere(thread_id, request.head)
             found = next((at for at, each in enumerate(page.records) if each.kind == Kind.ANSWER), None)
             if found is not None:
                 answer = AnswerRef(position=page.first + found, id=page.records[found].id)
@@ -266,13 +275,13 @@ class Stepper:
         version = view.header.slice_version
         for _ in range(_SLICE_TRIES):
             data = canonical(
-                _advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True)
+                advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True)
             )
             try:
                 return await self._threads.append(replace(step, slice=data, slice_version=version))
             except StaleStateError:
                 facts = await self._threads.facts(step.thread_id)
-                state, version = _parse_state(facts.slice), facts.slice_version
+                state, version = parse_state(facts.slice), facts.slice_version
         raise StaleStateError(
             f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
         )
@@ -314,7 +323,7 @@ class Stepper:
             fields["text"] = answer.text
         if answer.usage is not None:
             fields["usage"] = answer.usage
-        if not _is_archived(receipt):
+        if not is_archived(receipt):
             fields |= {"archived": False, "backlog": receipt.pending_bytes}
         if dropped:
             fields["dropped"] = dropped
@@ -325,77 +334,3 @@ class Stepper:
         if len(orjson.dumps(call.arguments)) <= self._limits.inline_arguments:
             return call
         return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
-
-
-def _elsewhere(thread_id: str, head: Head) -> HeadMovedError:
-    return HeadMovedError(
-        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
-        "open it again"
-    )
-
-
-LARGE_ARGUMENTS: Final = "__helix_large__"
-"""Stands for arguments that the tool activity reads from the thread itself."""
-
-
-def new_id() -> str:
-    """A fresh random message id, 96 bits."""
-    return secrets.token_urlsafe(12)
-
-
-def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
-    """The step that stands at ``head`` with these inputs; None if the thread ends there.
-
-    Raises:
-        HeadMovedError: The thread is elsewhere, or goes on with something else.
-    """
-    header = view.header
-    if header.head.position >= head.position and view.last_id_at_head == head.last_id:
-        if header.head.position == head.position:
-            return None
-        step = view.after[: len(input_ids) + 1]
-        if len(step) > len(input_ids) and [record.id for record in step[:-1]] == list(input_ids):
-            return step
-    raise HeadMovedError(
-        f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
-        f"{header.head.position} and is another; open it again"
-    )
-
-
-def check_values(values: Mapping[str, Any]) -> None:
-    """Refuse state that is too large to travel.
-
-    Raises:
-        TooLargeError: As JSON it exceeds the limit.
-    """
-    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
-
-
-def _advance(
-    state: SessionState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
-) -> SessionState:
-    usage = sum((message.usage for message in messages if message.usage), start=Usage())
-    changes: dict[str, Any] = {
-        "turns": state.turns + (1 if step.commits else 0),
-        "steps": state.steps + (1 if step.answer is not None else 0),
-        "usage": state.usage + usage,
-    }
-    if isinstance(request, RunStepInput):
-        changes["agent"] = request.agent
-        if request.values is not None:
-            check_values(request.values)
-            changes["values"] = request.values
-    return state.model_copy(update=changes)
-
-
-def _state(view: StepView) -> SessionState:
-    return _parse_state(view.header.slice)
-
-
-def _parse_state(data: bytes) -> SessionState:
-    return SessionState.model_validate_json(data) if data else SessionState()
-
-
-def _is_archived(receipt: FlushReceipt) -> bool:
-    """Nothing is left to archive: it is done, or there is no cold tier."""
-    return receipt.status is not FlushStatus.UNAVAILABLE

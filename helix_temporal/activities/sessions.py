@@ -5,7 +5,8 @@ from temporalio import activity
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step import Stepper, check_values
+from helix_temporal.activities._step import Stepper
+from helix_temporal.activities._step_rules import check_values
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (

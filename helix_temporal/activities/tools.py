@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step import LARGE_ARGUMENTS
+from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import HelixError, ThreadNotFoundError
 from helix_temporal.models.hooks import (

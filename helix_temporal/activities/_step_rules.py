@@ -1,0 +1,91 @@
+"""Pure: what a step that stands looks like, and the state that goes with a step."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from helix_temporal.errors import HeadMovedError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.messages import Message, Usage, check_size
+from helix_temporal.models.records import Head, Record
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.stores.protocols.hot import StepAppend, StepView
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
+
+LARGE_ARGUMENTS: Final = "__helix_large__"
+"""Stands for arguments that the tool activity reads from the thread itself."""
+
+
+def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
+    """The error for a record that does not hold what an earlier answer stood behind."""
+    return HeadMovedError(
+        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
+        "open it again"
+    )
+
+
+def new_id() -> str:
+    """A fresh random message id, 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
+    """The step that stands at ``head`` with these inputs; None if the thread ends there.
+
+    Raises:
+        HeadMovedError: The thread is elsewhere, or goes on with something else.
+    """
+    header = view.header
+    if header.head.position >= head.position and view.last_id_at_head == head.last_id:
+        if header.head.position == head.position:
+            return None
+        step = view.after[: len(input_ids) + 1]
+        if len(step) > len(input_ids) and [record.id for record in step[:-1]] == list(input_ids):
+            return step
+    raise HeadMovedError(
+        f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
+        f"{header.head.position} and is another; open it again"
+    )
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Refuse state that is too large to travel.
+
+    Raises:
+        TooLargeError: As JSON it exceeds the limit.
+    """
+    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
+
+
+def advance(
+    state: SessionState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+) -> SessionState:
+    """The state that goes with a step."""
+    usage = sum((message.usage for message in messages if message.usage), start=Usage())
+    changes: dict[str, Any] = {
+        "turns": state.turns + (1 if step.commits else 0),
+        "steps": state.steps + (1 if step.answer is not None else 0),
+        "usage": state.usage + usage,
+    }
+    if isinstance(request, RunStepInput):
+        changes["agent"] = request.agent
+        if request.values is not None:
+            check_values(request.values)
+            changes["values"] = request.values
+    return state.model_copy(update=changes)
+
+
+def state_of(view: StepView) -> SessionState:
+    """The state that was read with a step's view."""
+    return parse_state(view.header.slice)
+
+
+def parse_state(data: bytes) -> SessionState:
+    """The state in a slice's bytes."""
+    return SessionState.model_validate_json(data) if data else SessionState()
+
+
+def is_archived(receipt: FlushReceipt) -> bool:
+    """Nothing is left to archive: it is done, or there is no cold tier."""
+    return receipt.status is not FlushStatus.UNAVAILABLE
