@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step
+from helix_temporal.activities import _step, _step_rules
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import TieredThreads, _decide, _opening, _tier
 from helix_temporal.coldtier._archive import Archive
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._opening import Opening
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.stores import _decide as hot_rules
 from helix_temporal.stores.memory.threads import MemoryThreads, _Thread
@@ -71,7 +71,10 @@ def first_answer(shop: Shop) -> Iterator[None]:
                 header = thread.header
                 kept = thread.records[: at - header.base.position]
                 header = replace(
-                    header, head=step.head, committed=min(header.committed, at), size=header.size - size_of(stored)
+                    header,
+                    head=step.head,
+                    committed=min(header.committed, at),
+                    size=header.size - size_of(stored),
                 )
                 self._threads[step.thread_id] = _Thread(header, kept)
                 step = replace(step, slice_version=header.slice_version)
@@ -81,7 +84,8 @@ def first_answer(shop: Shop) -> Iterator[None]:
         return None
 
     with _all(
-        patch.object(MemoryThreads, "append", overwriting), patch.object(_step, "standing_step", never_standing)
+        patch.object(MemoryThreads, "append", overwriting),
+        patch.object(_step, "standing_step", never_standing),
     ):
         yield
 
@@ -89,7 +93,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
 @contextmanager
 def last_id(shop: Shop) -> Iterator[None]:
     """A head is a position alone: whatever message comes before it."""
-    append, standing = MemoryThreads.append, _step.standing_step
+    append, standing = MemoryThreads.append, _step_rules.standing_step
 
     async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
         thread = self._find(step.thread_id)
@@ -157,7 +161,7 @@ def read_back_of_success(shop: Shop) -> Iterator[None]:
         try:
             await commit(self, *arguments, **named)
         except ConditionFailedError as error:
-            raise _opening.FencedError("somebody else's swap came first", owner="unknown") from error
+            raise FencedError("somebody else's swap came first", owner="unknown") from error
 
     with patch.object(Archive, "commit", giving_up):
         yield
@@ -232,7 +236,7 @@ class Guard:
 
     remove: Callable[[Shop], Any]
     within: int
-    rates: Rates = Rates()
+    rates: Rates = field(default_factory=Rates)
     exit_mode: bool | None = False
 
 
@@ -265,9 +269,7 @@ GUARDS = {
 def first_caught(guard: Guard, seeds: range) -> Verdict | None:
     """The first seed in which users see that the guard is missing."""
     verdicts = (
-        simulate(
-            seed, exit_mode=guard.exit_mode, rates=guard.rates, strict=False, broken=guard.remove
-        )
+        simulate(seed, exit_mode=guard.exit_mode, rates=guard.rates, strict=False, broken=guard.remove)
         for seed in seeds
     )
     return next((verdict for verdict in verdicts if verdict.why), None)

@@ -1,4 +1,4 @@
-"""An object store that fails as S3 does: replies lost, PUTs that land late, 412 to one's own success, down for a while."""
+"""An object store that fails as S3 does: lost replies, late PUTs, 412 to one's own success, outages."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -7,6 +7,7 @@ from helix_temporal.blobs import Blob, BlobInfo, ConditionFailedError
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.errors import StoreUnavailableError
 from tests.simulation._log import Log
+from tests.simulation._loop import settle
 from tests.simulation._world import World, run_now
 
 
@@ -42,7 +43,7 @@ class SimBlobs:
     async def _slow(self, name: str) -> None:
         self._world.note("slow object store", name)
         wake = self._world.loop.create_future()
-        self._world.later(self._world.between(0.01, 4.0), lambda: wake.done() or wake.set_result(None))
+        self._world.later(self._world.between(0.01, 4.0), partial(settle, wake))
         await wake
 
     async def get(self, key: str) -> Blob | None:

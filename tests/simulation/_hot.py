@@ -41,6 +41,7 @@ class SimHot:
             raise StoreUnavailableError(f"hot tier: {name} timed out")
         luck -= rates.late_script
         lost = luck < rates.reply_lost
+        result: Any = None
         try:
             result = run_now(effect())
         except HelixError as error:
@@ -150,5 +151,3 @@ def _brief(result: object) -> str:
             f"{' closed' if header.closed else ''}"
         )
     return str(result)[:80]
-
-

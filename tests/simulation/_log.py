@@ -89,8 +89,9 @@ class Log:
         if self._world.trace:
             self._world.say(
                 f"manifest v{manifest.version} e{manifest.epoch % 10**9} {manifest.owner} head "
-                f"{manifest.head.position}({manifest.head.last_id}) committed {manifest.committed} gen {manifest.gen} "
-                f"slice {manifest.slice_version}{' closed' if manifest.closed else ''} index {manifest.index is not None} "
+                f"{manifest.head.position}({manifest.head.last_id}) committed {manifest.committed} "
+                f"gen {manifest.gen} slice {manifest.slice_version}{' closed' if manifest.closed else ''} "
+                f"index {manifest.index is not None} "
                 f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
             )
         self._check_objects(manifest)
@@ -127,7 +128,9 @@ class Log:
 
     def _check_step(self, old: Manifest, new: Manifest) -> None:
         if new.version != old.version + 1 or new.epoch < old.epoch:
-            self._world.fail(f"archive went back: version {old.version} -> {new.version}, epoch {old.epoch} -> {new.epoch}")
+            self._world.fail(
+                f"archive went back: version {old.version} -> {new.version}, epoch {old.epoch} -> {new.epoch}"
+            )
         if new.epoch == old.epoch and not new.deleted and not self.leads(old.head, new.head):
             self._world.fail(f"archive at {old.head} was replaced by another at {new.head}")
         if new.committed and self._kind_before(new, new.committed) == Kind.CALLS:
@@ -234,7 +237,7 @@ class Log:
                 self._world.fail(f"message {record.id} stands between a call and its result")
 
     def check_page(self, page: Page, *, backward: bool) -> None:
-        """Part of a prefix of whole finished turns, of one timeline; whole at the side where the page ends."""
+        """Part of a prefix of finished turns, of one timeline; whole at the side where the page ends."""
         records, position = page.records, page.first
         if not records:
             if page.committed and page.after is not None:
@@ -250,4 +253,6 @@ class Log:
             before, position = record.id, position + 1
         is_split = records[0].kind == Kind.RESULT if backward else records[-1].kind == Kind.CALLS
         if position > page.committed or is_split:
-            self._world.fail(f"a page from {page.first} to {position} shows part of a turn; {page.committed} are finished")
+            self._world.fail(
+                f"a page from {page.first} to {position} shows part of a turn; {page.committed} are finished"
+            )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -25,7 +25,9 @@ class SimHandle:
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "time")
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
         self.callback, self.args = callback, args
         self.context = context if context is not None else copy_context()
         self.is_cancelled, self.time = False, 0.0
@@ -41,6 +43,17 @@ class SimHandle:
     def when(self) -> float:
         """Virtual time at which it is due."""
         return self.time
+
+
+def settle(future: "asyncio.Future[None]", *_: object) -> None:
+    """Wake whoever waits, unless somebody has."""
+    if not future.done():
+        future.set_result(None)
+
+
+def _unless_done(future: "asyncio.Future[Any]", tell: Callable[[], None]) -> None:
+    if not future.done():
+        tell()
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -101,14 +114,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         """A task of this loop."""
         return asyncio.Task(coro, loop=self, name=name or "task", context=context)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
         """Threads would bring real time in: the function runs at once, its result comes later."""
         future = self.create_future()
         try:
             told: Callable[[], None] = partial(future.set_result, func(*args))
         except Exception as error:  # noqa: BLE001 (it is the future's)
             told = partial(future.set_exception, error)
-        self.call_soon(lambda: future.done() or told())
+        self.call_soon(partial(_unless_done, future, told))
         return future
 
     def get_debug(self) -> bool:
@@ -159,7 +174,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise StuckError("the run does not end")
         handle.context.run(handle.callback, *handle.args)
 
-    def __enter__(self) -> "SimLoop":
+    def __enter__(self) -> Self:
         self._on = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         return self

@@ -1,4 +1,4 @@
-"""What is replaced in the code under test: chance, and sizes so small that everything happens in a short run."""
+"""What is replaced in the code under test: chance, and sizes so small that everything happens soon."""
 
 import random
 from collections.abc import Iterator

@@ -35,7 +35,10 @@ def simulate(
     """Run one seed.
 
     Args:
+        seed: Decides everything.
         exit_mode: ``flush="exit"`` over a hot tier that loses nothing; by default one seed in five.
+        rates: How often what happens.
+        trace: Is told each event.
         strict: Judge each write, too, rather than only what users could see.
         broken: Removes a guard of the code under test while it runs.
     """

@@ -73,7 +73,8 @@ class SimCalls:
         """One open activity: its epoch is when it was scheduled."""
         epoch = self._world.epoch()
         self._world.say(
-            f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} rewind {request.rewind_to}"
+            f"open scheduled e{epoch % 10**9} {request.owner} reopen {request.reopen} "
+            f"rewind {request.rewind_to}"
         )
 
         if self.session is not None and self.session.is_outdated:

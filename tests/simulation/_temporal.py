@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from helix_temporal.errors import HelixError
+from tests.simulation._loop import settle
 from tests.simulation._worker import Worker
 from tests.simulation._world import Attempt, Process, Violation, World
 
@@ -44,7 +46,7 @@ class Temporal:
             task = world.spawn(work(attempt.process.worker), attempt)
             if attempt.fate == "cancelled":
                 world.later(world.between(0.0005, 0.5), task.cancel)
-            task.add_done_callback(lambda _, told=outcome: told.done() or told.set_result(None))
+            task.add_done_callback(partial(settle, outcome))
             await outcome
             if not task.done():
                 await asyncio.sleep(world.between(0.001, 2.0))
@@ -65,7 +67,11 @@ class Temporal:
     def _attempt(self, name: str, outcome: asyncio.Future[None], epoch: int) -> Attempt:
         world, rates = self._world, self._world.rates
         luck, fate = world.draw(), ""
-        for candidate, rate in (("crash", rates.crash), ("zombie", rates.zombie), ("cancelled", rates.cancelled)):
+        for candidate, rate in (
+            ("crash", rates.crash),
+            ("zombie", rates.zombie),
+            ("cancelled", rates.cancelled),
+        ):
             if not fate and luck < rate and not world.calm:
                 fate = candidate
             luck -= rate
@@ -96,11 +102,15 @@ class Temporal:
         except HelixError as error:
             self._world.say(f"late attempt ended: {type(error).__name__}")
 
-    def background(self, name: str, work: Work[Any], epoch: int = 0, *, refusals: tuple[type[HelixError], ...] = ()) -> None:
+    def background(
+        self, name: str, work: Work[Any], epoch: int = 0, *, refusals: tuple[type[HelixError], ...] = ()
+    ) -> None:
         """An activity beside the session: maintenance, readers, other programs."""
         self._world.spawn(self._background(name, work, epoch, refusals))
 
-    async def _background(self, name: str, work: Work[Any], epoch: int, refusals: tuple[type[HelixError], ...]) -> None:
+    async def _background(
+        self, name: str, work: Work[Any], epoch: int, refusals: tuple[type[HelixError], ...]
+    ) -> None:
         try:
             await self.activity(name, work, epoch)
         except refusals as error:

@@ -1,5 +1,6 @@
 """A worker as the session worker builds it, over stores that fail."""
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
 from helix_temporal.stores.memory import MemoryThreads
-from helix_temporal.stores.protocols.threads import no_progress
+from helix_temporal.stores.protocols.threads import Progress, no_progress
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
 from tests.simulation._log import Log
@@ -141,6 +142,6 @@ def scheduled_epoch() -> int:
 
 
 @asynccontextmanager
-async def beating(every: float) -> Any:
+async def beating(every: float) -> AsyncIterator[Progress]:
     """Stands in for heartbeats."""
     yield no_progress

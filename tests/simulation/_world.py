@@ -13,7 +13,7 @@ from tests.simulation._loop import SimLoop
 Trace = Callable[[str], None]
 
 
-class Violation(BaseException):  # noqa: N818 (a verdict; no code under test may swallow it)
+class Violation(BaseException):
     """A promise was broken."""
 
 
@@ -111,7 +111,7 @@ class World:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.draw = self.random.random
-        self.loop = SimLoop(self.random)
+        self.loop = SimLoop(self.random)  # type: ignore[abstract]
         self.seen: Counter[str] = Counter()
         self.violation: Violation | None = None
         self.mischief: list[Callable[[], None]] = []
@@ -134,12 +134,12 @@ class World:
         return float(low * (high / low) ** self.draw())
 
     def unique(self) -> int:
-        """1, 2, 3 …"""
+        """1, then 2, then 3."""
         self._unique += 1
         return self._unique
 
     def epoch(self) -> int:
-        """Scheduled time of an activity: nearly the time of day, now and then from a server whose clock is off."""
+        """Scheduled time of an activity: nearly the time of day, now and then by a clock that is off."""
         skew = self.random.choice((1_500, 40_000, -2_000)) if self.chance(self.rates.skew) else 0
         return int(self.loop.time() * 1e6) + skew + self.unique()
 
