@@ -79,9 +79,10 @@ class Opening:
         An append between our look and our swap would be acknowledged and then cut, where steps are not
         archived at once: ``flush="exit"``, or an archive that its worker found down.
         """
-        if seen is None or seen.closed or seen.deleted:
+        if seen is None or seen.deleted:
             return True
-        await self._hot.close_epoch(seen.thread_id, seen.epoch)
+        if not seen.closed:
+            await self._hot.close_epoch(seen.thread_id, seen.epoch)
         return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
 
     async def _commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress) -> bool:
