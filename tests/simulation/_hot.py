@@ -42,6 +42,7 @@ class SimHot:
         luck -= rates.late_script
         lost = luck < rates.reply_lost
         result: Any = None
+        result = None
         try:
             result = run_now(effect())
         except HelixError as error:
