@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import Record
 from helix_temporal.settings import Settings
 
@@ -88,7 +88,7 @@ class Words:
         words = self._random.choices(self._vocabulary, k=size // 4 + 1)
         return " ".join(words)[:size]
 
-    def record(self, role: str = "user", size: int = 1024) -> Record:
+    def record(self, role: Role = "user", size: int = 1024) -> Record:
         """A message of so much text, as the stores keep it."""
         return to_record(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))
 

@@ -28,7 +28,7 @@ _TOOL_BYTES = int(os.environ.get("BENCH_TOOL_BYTES", "1000000"))
 class Plain:
     """A model that answers at once, always the same."""
 
-    async def generate(self, _: ModelRequest) -> ModelResponse:
+    async def generate(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 (always the same)
         """See `helix_temporal.agents.Model`."""
         return ModelResponse(content=ANSWER)
 
