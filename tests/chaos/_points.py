@@ -152,14 +152,14 @@ class KillPoints:
         return check_books(events, {session: messages})
 
 
-async def all_points(stage: Stage, whats: Sequence[At], seed: int, progress: Progress) -> Report:
-    """All scenes, all boundaries, all of ``whats``."""
+async def all_points(stage: Stage, kinds: Sequence[At], seed: int, progress: Progress) -> Report:
+    """All scenes, all boundaries, all of ``kinds``."""
     cases, found = 0, Findings()
-    for number, (scene, what) in enumerate(itertools.product(SCENES, whats)):
+    for number, (scene, what) in enumerate(itertools.product(SCENES, kinds)):
         points = await KillPoints(stage, scene).run(what)
         cases += points.cases
         found.others += points.found
-        progress(f"scenes {number // len(whats)}/{len(SCENES)}, cases {cases}, found {len(found.others)}")
+        progress(f"scenes {number // len(kinds)}/{len(SCENES)}, cases {cases}, found {len(found.others)}")
     report = Report("points", seed, found, {"scenes": len(SCENES), "cases": cases})
     progress(report.line(), final=True)
     return report
