@@ -48,6 +48,8 @@ from helix_temporal.stores.protocols.threads import (
 logger = logging.getLogger(__name__)
 
 _HYDRATE_TRIES = 5
+_APPEND_TRIES = 50
+"""The model has been paid: a hot tier that is wiped again and again is no reason to ask it twice."""
 _MERGE_IN_STEP = 4 * 1024 * 1024
 """A step merges at most this much by the way; larger merges are the maintenance worker's."""
 
@@ -97,7 +99,7 @@ class TieredThreads:
         known = self._archive.remembered(step.thread_id)
         if known is not None and known.manifest.epoch == step.epoch:
             step = replace(step, archived=known.manifest.archived)
-        for _ in range(_HYDRATE_TRIES):
+        for _ in range(_APPEND_TRIES):
             appended = await self.hot.append(step)
             if appended is not None:
                 return appended
