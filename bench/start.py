@@ -1,7 +1,6 @@
 """How soon the whole stack is there."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -33,7 +32,15 @@ def _one() -> float:
                 if line.startswith("Ready in"):
                     return time.perf_counter() - started
         finally:
-            process.send_signal(signal.SIGINT)
-            process.stdout.read()
-            process.wait(timeout=30)
+            _end(process)
     raise RuntimeError("helix-temporal dev ended before it was ready")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    # Not SIGINT: what runs in the background of a script inherits that it is ignored.
+    process.terminate()
+    try:
+        process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
