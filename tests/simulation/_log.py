@@ -42,6 +42,7 @@ class Log:
         self._decoded: dict[str, tuple[bytes, Manifest]] = {}
         self._owners: set[str] = set()
         self.revived: set[str] = set()
+        self.is_overrun = False
 
     # -- what happened
 
@@ -95,6 +96,7 @@ class Log:
                 f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
             )
         self._check_objects(manifest)
+        self.is_overrun = self.is_overrun or manifest.epoch in self._world.undone_epochs
         is_taken = old is None or old[1].owner != manifest.owner
         if is_taken and manifest.epoch not in self._world.reset_epochs:
             (self.revived if manifest.owner in self._owners else self._owners).add(manifest.owner)

@@ -67,7 +67,7 @@ def _why(world: World, story: Story) -> str:
         return f"{type(error).__name__}: {error}"
     if world.violation is None:
         return ""
-    if world.is_excused:
-        world.note("both stores failed at once")
+    if world.excused:
+        world.note(f"no verdict: {world.excused}")
         return ""
     return str(world.violation)

@@ -32,6 +32,7 @@ class Session:
         told: Ids of the messages that it knows to be in the thread.
         turns: Finished turns among them.
         is_outdated: Another execution has followed.
+        is_undone: It will be reset; what it has under way lives on.
         untold: Ids that it knew once, and that were taken back.
         unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
@@ -40,6 +41,7 @@ class Session:
     told: list[str] = field(default_factory=list)
     turns: int = 0
     is_outdated: bool = False
+    is_undone: bool = False
     untold: set[str] = field(default_factory=set)
     unarchived: set[str] = field(default_factory=set)
 
@@ -79,6 +81,8 @@ class SimCalls:
 
         if self.session is not None and self.session.is_outdated:
             self._world.reset_epochs.add(epoch)
+        if self.session is not None and self.session.is_undone:
+            self._world.undone_epochs.add(epoch)
 
         async def work(worker: Worker) -> OpenSessionResult:
             return await worker.open(request)

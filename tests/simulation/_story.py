@@ -53,7 +53,7 @@ class Story:
         self._before_reset: tuple[list[str], int] | None = None
         self._uncounted, self._recount = 0, False
         self._reset_owners: set[str] = set()
-        world.excuse = self._both_stores_failed
+        world.excuse = self._is_excused
         if plan.wipes:
             world.mischief.append(self._mischief)
 
@@ -121,21 +121,25 @@ class Story:
         self._fresh_from_reset = False
         return await self._begin()
 
-    def _both_stores_failed(self) -> bool:
-        """No verdict: a turn was acknowledged while the archive was down, and the hot tier lost it.
-
-        A hot tier that forgets a step which only its worker knows of, and an archive that can't be
-        asked at that moment, together are more than the protocol promises to survive.  So are a clock
-        that was ahead, an open of a dead execution that came late, and a reset of that very execution.
-        """
-        log, session = self._shop.log, self._session
+    def _is_excused(self) -> str:
+        """Why there is no verdict, if more went wrong at once than the protocol promises to survive."""
+        log = self._shop.log
         if self._reset_owners & log.revived:
-            return True
-        unarchived = set().union(*(each.unarchived for each in (*self._older, *self._saved, session) if each))
-        unarchived &= set(self._acked).union(session.told, session.untold) if session else set(self._acked)
+            # An open of a dead execution came late, by a clock that was ahead; then that one was reset.
+            return "an execution was reset after it had taken over by mistake"
+        if log.is_overrun:
+            # The reset run goes on under the old epoch: a later open of the run before it is not fenced.
+            return "a re-open was under way in a run that was reset"
+        sessions = [each for each in (*self._older, *self._saved, self._session) if each]
+        claimed = set(self._acked).union(
+            *(each.told for each in sessions), *(each.untold for each in sessions)
+        )
+        unarchived = claimed & set().union(*(each.unarchived for each in sessions))
         archived = set(log.ids(log.manifest(THREAD).head))
         forgotten = self._world.seen["hot rolled back"] > 0 or bool(self._at_risk & (archived | unarchived))
-        return forgotten and not unarchived <= archived
+        # A hot tier that forgets a step which only its worker knows of, and an archive that can't be
+        # asked at that moment: what was acknowledged as not archived may be lost.
+        return "both stores failed at once" if forgotten and not unarchived <= archived else ""
 
     async def _idle(self) -> None:
         if self._world.chance(0.5):
@@ -231,7 +235,7 @@ class Story:
         world.note("turn answered", f"{result.exit_reason} {result.answer}")
         world.seen["opened again"] += session.talk.reopened
         session.talk.reopened = 0
-        if session.talk.turns_run_again > run_again and not self._both_stores_failed():
+        if session.talk.turns_run_again > run_again and not self._is_excused():
             world.note("TURN RUN AGAIN")
         if session.talk.head != head_of(self._acked):
             world.fail(f"told {head_of(self._acked)}, head {session.talk.head}")
@@ -360,6 +364,7 @@ class Story:
 
     async def _zombie_turn(self, session: Session) -> None:
         ghost, messages = session.saved(), self._messages()
+        ghost.is_undone = True
         self._undone = [each.id for each in messages]
         task = self._world.loop.create_task(self._turn(ghost).run(messages))
         await asyncio.sleep(self._world.between(0.0005, 0.1))

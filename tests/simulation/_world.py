@@ -120,8 +120,9 @@ class World:
         self._clock = 0
         self.calm = False
         self.reset_epochs: set[int] = set()
-        self.excuse: Callable[[], bool] = lambda: False
-        self.is_excused = False
+        self.undone_epochs: set[int] = set()
+        self.excuse: Callable[[], str] = str
+        self.excused = ""
 
     # -- chance
 
@@ -162,7 +163,7 @@ class World:
         """A promise was broken: the run ends here."""
         if self.violation is None:
             self.violation = Violation(why)
-            self.is_excused = self.excuse()
+            self.excused = self.excuse()
         self.say(f"VIOLATION {why}")
         raise self.violation
 

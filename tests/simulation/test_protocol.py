@@ -58,7 +58,9 @@ class Promises:
         figures = run_chunk(self.part * count, count)
         assert figures.violations == {}
         assert figures.seen["TURN RUN AGAIN"] == 0
-        assert figures.seen["both stores failed at once"] <= 0.03 * count
+        assert (
+            sum(figures.seen[each] for each in figures.seen if each.startswith("no verdict")) <= 0.03 * count
+        )
 
 
 class TestFirstPart(Promises):
