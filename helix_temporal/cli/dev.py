@@ -94,7 +94,8 @@ def _stopped_by_signals() -> Iterator[None]:
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    # SIGINT by name, too: a process started in the background of a script inherits that it is ignored.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield

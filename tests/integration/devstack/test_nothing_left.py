@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.timeout(120)]
 PATIENCE_SECONDS: Final = 30.0
 
 PARENT: Final = """
-import os, time
+import os, signal, time
 from helix_temporal.devstack import start_stack
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
 with start_stack({services}) as stack:
     print(stack.directory, flush=True)
     {after}
