@@ -49,7 +49,7 @@ class Session:
         """As of now, for a later reset."""
         talk = self.talk
         copy = Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
-        copy.unarchived = set(self.unarchived)
+        copy.unarchived, copy.untold = set(self.unarchived), set(self.untold)
         return copy
 
     def learn(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> None:
