@@ -180,6 +180,11 @@ def holds(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
     return head == EMPTY or id_before(header, records, head.position) == head.last_id
 
 
+def outdates(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
+    """Whether the record goes on from ``head``, or is so far beyond it that it no longer holds the place."""
+    return head.position < header.base.position or holds(header, records, head)
+
+
 def same_step(step: StepAppend, stored: Sequence[Record]) -> bool:
     """Whether ``stored``, read from the step's head on, is this step: its inputs, then some answer."""
     count = len(step.inputs)

@@ -158,7 +158,7 @@ class MemoryThreads:
             if there.epoch > header.epoch:
                 raise _decide.fenced(there, header.epoch)
             if there.epoch == header.epoch:
-                if _decide.holds(there, thread.records, header.head):
+                if _decide.outdates(there, thread.records, header.head):
                     return there
                 header = _keep_closed(header, there)
         return self._store(header, tuple(records))

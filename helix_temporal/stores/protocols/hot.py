@@ -247,8 +247,8 @@ class HotTier(Protocol):
         """Make the thread hot in one step: nobody sees a part of it.
 
         With ``replace=False`` only where nothing is.  With ``replace=True`` also over a record of a
-        lower epoch, and over one of this epoch that does not hold the message
-        ``header.head.last_id`` just before ``header.head.position``.  Returns the header that is
+        lower epoch, and over one of this epoch that has another message than
+        ``header.head.last_id`` just before ``header.head.position``, or ends before it.  Returns the header that is
         there afterwards.  Large threads are sent in parts that expire by themselves if unused.
 
         Raises:

@@ -13,7 +13,9 @@ if h then
   local mine, theirs = tonumber(new[EPOCH]), tonumber(h[EPOCH])
   if theirs > mine then return keep('F') end
   if theirs == mine then
-    if new[HEAD] == '0' or messages(key, h).id_before(tonumber(new[HEAD])) == new[LAST] then return keep('H') end
+    local head = tonumber(new[HEAD])
+    -- Below the base: an install that comes late, when the thread is far beyond it.
+    if head < tonumber(h[BASE]) or head == 0 or messages(key, h).id_before(head) == new[LAST] then return keep('H') end
     if h[CLOSED] ~= '0' then new[CLOSED] = h[CLOSED] end
   end
 end
