@@ -42,7 +42,7 @@ class Log:
         self._decoded: dict[str, tuple[bytes, Manifest]] = {}
         self._owners: set[str] = set()
         self.revived: set[str] = set()
-        self.is_overrun = False
+        self.is_overrun = self.returned = False
 
     # -- what happened
 
@@ -96,6 +96,8 @@ class Log:
                 f"segments {len(manifest.segments)} inline {len(manifest.inline)}"
             )
         self._check_objects(manifest)
+        if old is not None and old[1].epoch < manifest.epoch and old[1].owner == manifest.owner:
+            self.returned = self.returned or manifest.owner in self.revived
         self.is_overrun = self.is_overrun or manifest.epoch in self._world.undone_epochs
         is_taken = old is None or old[1].owner != manifest.owner
         if is_taken and manifest.epoch not in self._world.reset_epochs:

@@ -52,7 +52,6 @@ class Story:
         self._fresh_from_reset = False
         self._before_reset: tuple[list[str], int] | None = None
         self._uncounted, self._recount = 0, False
-        self._reset_owners: set[str] = set()
         world.excuse = self._is_excused
         if plan.wipes:
             world.mischief.append(self._mischief)
@@ -124,9 +123,9 @@ class Story:
     def _is_excused(self) -> str:
         """Why there is no verdict, if more went wrong at once than the protocol promises to survive."""
         log = self._shop.log
-        if self._reset_owners & log.revived:
-            # An open of a dead execution came late, by a clock that was ahead; then that one was reset.
-            return "an execution was reset after it had taken over by mistake"
+        if log.returned:
+            # By a clock that was ahead; a later open of the same owner may then cut, or reset it.
+            return "an open of a dead execution came late, and another one after it"
         if log.is_overrun:
             # The reset run goes on under the old epoch: a later open of the run before it is not fenced.
             return "a re-open was under way in a run that was reset"
@@ -136,7 +135,7 @@ class Story:
         )
         unarchived = claimed & set().union(*(each.unarchived for each in sessions))
         archived = set(log.ids(log.manifest(THREAD).head))
-        forgotten = self._world.seen["hot rolled back"] > 0 or bool(self._at_risk & (archived | unarchived))
+        forgotten = self._world.seen["hot rolled back"] > 0 or bool(self._at_risk & (archived | claimed))
         # A hot tier that forgets a step which only its worker knows of, and an archive that can't be
         # asked at that moment: what was acknowledged as not archived may be lost.
         return "both stores failed at once" if forgotten and not unarchived <= archived else ""
@@ -374,7 +373,6 @@ class Story:
     async def _reset_of_an_older_execution(self, session: Session) -> None:
         """Another execution followed: this one must end, having touched nothing."""
         self._world.note("reset of an older execution")
-        self._reset_owners.add(session.talk.request.owner)
         try:
             session.is_outdated = True
             await self._turn(session).run(self._messages())
