@@ -248,8 +248,8 @@ class HotTier(Protocol):
 
         With ``replace=False`` only where nothing is.  With ``replace=True`` also over a record of a
         lower epoch, and over one of this epoch that has another message than
-        ``header.head.last_id`` just before ``header.head.position``, or ends before it.  Returns the header that is
-        there afterwards.  Large threads are sent in parts that expire by themselves if unused.
+        ``header.head.last_id`` just before ``header.head.position``, or ends before it.  Returns the
+        header that is there afterwards.  Large threads are sent in parts that expire by themselves if unused.
 
         Raises:
             FencedError: With ``replace=True``: the record's epoch is higher than ``header.epoch``.
