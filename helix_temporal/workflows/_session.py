@@ -82,7 +82,10 @@ class AgentSession:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
             self._live.rested = True
             raise
-        except Exception as error:  # noqa: BLE001 (raised again below, after the clean-up)
+        except Exception as error:
+            if not workflow.in_workflow():  # the same, met by a clean-up further in
+                self._live.rested = True
+                raise
             failure, self._live.error = error, describe(error)
             self._live.end(ExitReason.FAILED, Status.FAILED)
         finally:
@@ -213,7 +216,9 @@ class AgentSession:
             return
         finally:
             self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
-            self._live.status, self._live.quiet_since, self._live.idle = Status.IDLE, workflow.now(), False
+            self._live.status, self._live.idle = Status.IDLE, False
+            if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
+                self._live.quiet_since = workflow.now()
         if turn.took_values:
             self._saved_values = saved
         await self._turn_over(turn, result, entries)
