@@ -49,6 +49,7 @@ class HotHeader:
         deleted: A tombstone: the thread was deleted and only its epoch is remembered.
         born: The epoch that created the thread.
         cut: Messages that the last open cut because their turn had not ended.
+        origin: For a fork: what it was made of, so that a repeat gets the first answer; opaque here.
     """
 
     thread_id: str
@@ -68,6 +69,7 @@ class HotHeader:
     deleted: bool = False
     born: int = 0
     cut: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
         header.head.last_id,
         header.base.last_id,
         header.adapter,
+        header.origin,
         header.slice,
     )
 
@@ -86,7 +87,7 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
     for length in numbers[13:]:
         texts.append(reply[at : at + length])
         at += length
-    owner, last_id, before, adapter, data = texts
+    owner, last_id, before, adapter, origin, data = texts
     header = HotHeader(
         thread_id=thread_id,
         epoch=epoch,
@@ -105,6 +106,7 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
         deleted=flags[1] == 1,
         born=flags[2],
         cut=flags[3],
+        origin=origin.decode(),
     )
     return Reply(chr(reply[0]), header, reply[at:], packed)
 

@@ -49,6 +49,9 @@ class RebaseContract(HotTierFixtures):
             archived_size=4_321,
             unarchived_since=123,
             deleted=True,
+            born=EPOCH - 1,
+            cut=3,
+            origin='{"fork": "\n ü"}',
         )
         made = await store.rebase(Rebase(None, header, keep=5, records=LOG[5:8]))
         assert made == header == await store.header(thread_id)

@@ -3,8 +3,9 @@
 -- first and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
 
 local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
-  BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, SLICE, ID = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
-local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 's', 'i'}
+  BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, ORIGIN, SLICE, ID =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
+local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i'}
 local PER_FIELD, PER_CALL = 64, 2000
 
 local function text(number)  -- tostring() gives 1e+15
@@ -13,6 +14,7 @@ end
 
 local function load(key)
   local h = redis.call('HMGET', key, unpack(NAMES))
+  h[ORIGIN] = h[ORIGIN] or ''  -- records of before there was one
   return h[ID] and h or nil
 end
 
@@ -21,7 +23,8 @@ local function reply(status, h, rest)
   return status .. h[EPOCH] .. ' ' .. h[HEAD] .. ' ' .. h[COMMITTED] .. ' ' .. h[BASE] .. ' ' .. h[VERSION] .. ' '
     .. h[SIZE] .. ' ' .. h[ARCHIVED] .. ' ' .. h[ARCHIVED_SIZE] .. ' ' .. h[SINCE] .. ' ' .. h[CLOSED] .. ' '
     .. h[DELETED] .. ' ' .. h[BORN] .. ' ' .. h[CUT] .. ' ' .. #h[OWNER] .. ' ' .. #h[LAST] .. ' ' .. #h[BEFORE] .. ' ' .. #h[ADAPTER] .. ' '
-    .. #h[SLICE] .. '\n' .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[SLICE] .. (rest or '')
+    .. #h[ORIGIN] .. ' ' .. #h[SLICE] .. '\n'
+    .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[ORIGIN] .. h[SLICE] .. (rest or '')
 end
 
 -- 'F' fenced, 'B' the record is behind the caller's open, nil if this epoch may write.
