@@ -24,10 +24,10 @@ from helix_temporal.models.sessions import (
     RewindRequest,
     RewindResult,
     SendResult,
+    SessionInfo,
     SessionInput,
     SessionOptions,
     SessionResult,
-    SessionStatus,
     StopRequest,
     StopResult,
     UserMessage,
@@ -228,15 +228,15 @@ class SessionClient:
             raise typed(result.error.split(":", 1)[0], result.error)
         return result.head
 
-    async def status(self, session_id: str) -> SessionStatus:
+    async def status(self, session_id: str) -> SessionInfo:
         """What the session is doing, or did last.
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
         """
         try:
-            found: SessionStatus = await self._updates.handle(session_id).query(
-                "status", result_type=SessionStatus
+            found: SessionInfo = await self._updates.handle(session_id).query(
+                "status", result_type=SessionInfo
             )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:

@@ -23,7 +23,7 @@ from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Message, ToolCall, check_size, from_record, to_record
 from helix_temporal.models.records import Kind, Record
-from helix_temporal.models.sessions import AnswerRef, SessionState
+from helix_temporal.models.sessions import AnswerRef, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
@@ -222,7 +222,7 @@ class Stepper:
         agent: Agent,
         request: RunStepInput,
         thread_id: str,
-        state: SessionState,
+        state: SliceState,
         view: StepView,
         inputs: Sequence[Message],
     ) -> Message:
@@ -266,7 +266,7 @@ class Stepper:
     async def _append(
         self,
         step: StepAppend,
-        state: SessionState,
+        state: SliceState,
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,

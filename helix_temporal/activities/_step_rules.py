@@ -8,7 +8,7 @@ from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Head, Record
-from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionState
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
@@ -59,8 +59,8 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 
 def advance(
-    state: SessionState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
-) -> SessionState:
+    state: SliceState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+) -> SliceState:
     """The state that goes with a step."""
     usage = sum((message.usage for message in messages if message.usage), start=Usage())
     changes: dict[str, Any] = {
@@ -76,14 +76,14 @@ def advance(
     return state.model_copy(update=changes)
 
 
-def state_of(view: StepView) -> SessionState:
+def state_of(view: StepView) -> SliceState:
     """The state that was read with a step's view."""
     return parse_state(view.header.slice)
 
 
-def parse_state(data: bytes) -> SessionState:
+def parse_state(data: bytes) -> SliceState:
     """The state in a slice's bytes."""
-    return SessionState.model_validate_json(data) if data else SessionState()
+    return SliceState.model_validate_json(data) if data else SliceState()
 
 
 def is_archived(receipt: FlushReceipt) -> bool:

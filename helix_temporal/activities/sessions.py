@@ -17,7 +17,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.sessions import CallPolicy, OpenHandle, SessionState
+from helix_temporal.models.sessions import CallPolicy, OpenHandle, SliceState
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -90,7 +90,7 @@ class SessionActivities:
                 progress,
             )
         header = opened.header
-        stored = SessionState.model_validate_json(header.slice) if header.slice else state
+        stored = SliceState.model_validate_json(header.slice) if header.slice else state
         return OpenSessionResult(
             handle=OpenHandle(epoch=epoch, head=header.head, slice_version=header.slice_version),
             facts=agent.facts(),
@@ -109,7 +109,7 @@ class SessionActivities:
         check_values(request.values)
         for _ in range(_SAVE_TRIES):
             facts = await self._threads.facts(request.thread_id)
-            state = SessionState.model_validate_json(facts.slice) if facts.slice else SessionState()
+            state = SliceState.model_validate_json(facts.slice) if facts.slice else SliceState()
             if state.values == request.values:
                 return SaveValuesResult(version=facts.slice_version)
             changed = state.model_copy(update={"values": request.values})
@@ -125,7 +125,7 @@ class SessionActivities:
             f"session {request.thread_id!r}: its state kept changing while it was saved"
         )
 
-    async def _new_state(self, request: OpenSessionInput) -> SessionState:
+    async def _new_state(self, request: OpenSessionInput) -> SliceState:
         agent = self._agents.get(request.agent)
         instructions = None
         if agent.instructions_mode == "pinned":
@@ -136,15 +136,15 @@ class SessionActivities:
                 metadata=dict(request.metadata),
             )
             instructions = await agent.instructions_for(who)
-        return SessionState(agent=agent.name, metadata=dict(request.metadata), instructions=instructions)
+        return SliceState(agent=agent.name, metadata=dict(request.metadata), instructions=instructions)
 
     async def _fork(
-        self, request: OpenSessionInput, epoch: int, state: SessionState, progress: Progress
+        self, request: OpenSessionInput, epoch: int, state: SliceState, progress: Progress
     ) -> None:
         if request.fork_from is None:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
         source = await self._threads.facts(request.fork_from.thread_id)
-        kept = SessionState.model_validate_json(source.slice) if source.slice else SessionState()
+        kept = SliceState.model_validate_json(source.slice) if source.slice else SliceState()
         inherited = state.model_copy(update={"values": kept.values, "instructions": kept.instructions})
         await self._threads.fork(
             ForkThread(

@@ -257,7 +257,7 @@ class SessionResult(Model):
     error: str | None = None
 
 
-class SessionStatus(Model):
+class SessionInfo(Model):
     """The answer to the query ``status``."""
 
     session_id: str
@@ -275,7 +275,7 @@ class SessionStatus(Model):
     error: str | None = None
 
 
-class SessionState(Model):
+class SliceState(Model):
     """The slice of a session's thread: what must survive with it, saved with each step.
 
     Attributes:

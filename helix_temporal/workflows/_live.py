@@ -19,8 +19,8 @@ from helix_temporal.models.sessions import (
     RewindRequest,
     RewindResult,
     SendResult,
+    SessionInfo,
     SessionInput,
-    SessionStatus,
     Status,
     StopRequest,
     StopResult,
@@ -107,10 +107,10 @@ class Live:
         """Something is to be done, be it only to end."""
         return bool(self.has_messages or self.close or self.idle)
 
-    def status_of(self, input: SessionInput) -> SessionStatus:
+    def status_of(self, input: SessionInput) -> SessionInfo:
         """What the query answers."""
         talk = self.talk
-        return SessionStatus(
+        return SessionInfo(
             session_id=input.session_id,
             thread_id=input.thread,
             status=self.status,
@@ -189,5 +189,5 @@ class Handlers:
         assert rewind.result is not None
         return rewind.result
 
-    def _on_status(self) -> SessionStatus:
+    def _on_status(self) -> SessionInfo:
         return self._live.status_of(self._input)

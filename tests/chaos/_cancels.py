@@ -15,9 +15,9 @@ from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import (
     AskStatus,
     ExitReason,
+    SessionInfo,
     SessionInput,
     SessionOptions,
-    SessionStatus,
 )
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import SessionWorkflow
@@ -151,7 +151,7 @@ class _Scripted:
     async def _look(self, run: WorkflowHandle[object, object]) -> Findings:
         findings, place, name = Findings(), self._place, self.name
         described = await run.describe()
-        status = await run.query("status", result_type=SessionStatus)
+        status = await run.query("status", result_type=SessionInfo)
         if described.status not in {WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.COMPLETED}:
             findings.others.append(f"{name}: run ended as {described.status}")
         if described.status is WorkflowExecutionStatus.CANCELED:
@@ -186,7 +186,7 @@ async def _quietly_cancel(run: WorkflowHandle[object, object]) -> None:
             raise
 
 
-def _wrong_status(name: str, status: SessionStatus) -> list[str]:
+def _wrong_status(name: str, status: SessionInfo) -> list[str]:
     found = []
     if status.exit_reason is not ExitReason.CANCELLED:
         found.append(f"{name}: exit reason {status.exit_reason}")
@@ -211,5 +211,5 @@ async def cancelled_while_opening(place: Place, name: str, delay: float) -> list
     # A late attempt of the open must not make it hot again.
     await asyncio.sleep(0.3)
     header = await place.backends.hot.header(name)
-    status = await run.query("status", result_type=SessionStatus)
+    status = await run.query("status", result_type=SessionInfo)
     return ([f"{name} is left hot"] if header is not None else []) + _wrong_status(name, status)

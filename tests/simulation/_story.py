@@ -12,7 +12,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import Head, Kind
-from helix_temporal.models.sessions import SessionState, UserMessage
+from helix_temporal.models.sessions import SliceState, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation
@@ -265,7 +265,7 @@ class Story:
         self._check_turns(data)
 
     def _check_turns(self, data: bytes) -> None:
-        turns = SessionState.model_validate_json(data).turns if data else 0
+        turns = SliceState.model_validate_json(data).turns if data else 0
         if self._recount:
             # What a reset or a rewind takes back stays counted: it was paid for.
             self._uncounted, self._recount = turns - self._turns, False

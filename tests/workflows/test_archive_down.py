@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.models.sessions import AskStatus, SessionOptions, SessionStatus
+from helix_temporal.models.sessions import AskStatus, SessionInfo, SessionOptions
 from helix_temporal.settings import Limits
 from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.testing.serving import session_worker
@@ -54,7 +54,7 @@ async def sid(shore: Shore) -> AsyncIterator[str]:
     await shore.stand.sessions.close(session_id)
 
 
-async def until_archived(shore: Shore, session_id: str) -> SessionStatus:
+async def until_archived(shore: Shore, session_id: str) -> SessionInfo:
     for _ in range(400):
         status = await shore.stand.sessions.status(session_id)
         if status.archived:
