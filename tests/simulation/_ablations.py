@@ -15,7 +15,8 @@ from helix_temporal.coldtier._opening import Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.stores import _decide as hot_rules
-from helix_temporal.stores.memory.threads import MemoryThreads, _Thread
+from helix_temporal.stores._thread_ops import HeldThread
+from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
 from tests.simulation._run import Verdict, simulate
@@ -76,7 +77,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
                     committed=min(header.committed, at),
                     size=header.size - size_of(stored),
                 )
-                self._threads[step.thread_id] = _Thread(header, kept)
+                self._threads[step.thread_id] = HeldThread(header, kept)
                 step = replace(step, slice_version=header.slice_version)
         return await append(self, step)
 
