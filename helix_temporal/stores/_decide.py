@@ -185,6 +185,17 @@ def outdates(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
     return head.position < header.base.position or holds(header, records, head)
 
 
+def trimmed_to(
+    header: HotHeader, records: Sequence[Record], epoch: int, archived: Head, keep_from: int
+) -> int:
+    """The new base once what an archive up to ``archived`` holds below ``keep_from`` is forgotten."""
+    base = header.base.position
+    mine = header.epoch == epoch and not header.closed and not header.deleted
+    if not mine or archived.position <= base or not holds(header, records, archived):
+        return base
+    return max(base, min(keep_from, archived.position))
+
+
 def same_step(step: StepAppend, stored: Sequence[Record]) -> bool:
     """Whether ``stored``, read from the step's head on, is this step: its inputs, then some answer."""
     count = len(step.inputs)

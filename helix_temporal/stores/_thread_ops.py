@@ -160,6 +160,20 @@ def evict(
     return Outcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
 
 
+def trim(thread: HeldThread | None, epoch: int, archived: Head, keep_from: int) -> Outcome[HotHeader | None]:
+    """See `HotTier.trim`."""
+    if thread is None:
+        return Outcome(None, None)
+    header, records = thread.header, thread.records
+    start = _decide.trimmed_to(header, records, epoch, archived, keep_from)
+    gone = records[: start - header.base.position]
+    if not gone:
+        return Outcome(header, thread)
+    base = head_after(header.base, gone)
+    header = replace(header, base=base, base_size=header.base_size + size_of(gone))
+    return Outcome(header, HeldThread(header, records[len(gone) :], thread.expires_at))
+
+
 def close_epoch(thread: HeldThread | None, epoch: int) -> Outcome[None]:
     """See `HotTier.close_epoch`."""
     if thread is None or thread.header.epoch != epoch or thread.header.closed:

@@ -152,6 +152,12 @@ class FaultyHot:
             "evict", thread_id, lambda: self.inner.evict(thread_id, epoch, archived, warm_ttl=warm_ttl)
         )
 
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """See `HotTier.trim`."""
+        return await self._call(
+            "trim", thread_id, lambda: self.inner.trim(thread_id, epoch, archived, keep_from)
+        )
+
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
         await self._call("close_epoch", thread_id, lambda: self.inner.close_epoch(thread_id, epoch))

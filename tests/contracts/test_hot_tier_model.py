@@ -176,6 +176,12 @@ class _SameAnswers(RuleBasedStateMachine):
         self.both(lambda store: store.evict(THREAD, mine, archive, warm_ttl=ttl))
         self._same_expiry()
 
+    @rule(epoch=st.none() | EPOCHS, back=PLACES, keep_from=st.integers(-1, 150))
+    def trim(self, epoch: int | None, back: int, keep_from: int) -> None:
+        mine, archived = epoch or (self.known.epoch if self.known else 1), self.place(back)
+        self.both(lambda store: store.trim(THREAD, mine, archived, keep_from))
+        self._same_expiry()
+
     @rule(epoch=EPOCHS)
     def close(self, epoch: int) -> None:
         self.both(lambda store: store.close_epoch(THREAD, epoch))
@@ -226,7 +232,18 @@ class _SameAnswers(RuleBasedStateMachine):
         head = head_after(start, records)
         known = head.position if archived else -1
         size = size_of(records) + base * 10
-        return HotHeader(THREAD, epoch, "run", head, 0, start, size=size, archived=known, archived_size=size)
+        return HotHeader(
+            THREAD,
+            epoch,
+            "run",
+            head,
+            0,
+            start,
+            size=size,
+            base_size=base * 10,
+            archived=known,
+            archived_size=size,
+        )
 
     def _same_expiry(self) -> None:
         connection = self.backend.threads._connection

@@ -125,6 +125,15 @@ class SimHot:
 
         return await self._call("evict", effect, writes=True)  # type: ignore[no-any-return]
 
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        async def effect() -> HotHeader | None:
+            header = await self.inner.trim(thread_id, epoch, archived, keep_from)
+            if header is not None:
+                self._log.trimmed(header)
+            return header
+
+        return await self._call("trim", effect, writes=True)  # type: ignore[no-any-return]
+
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         await self._call("close_epoch", lambda: self.inner.close_epoch(thread_id, epoch), writes=True)
 

@@ -73,6 +73,12 @@ class Log:
         if thread is not None and self._world.trace:
             self._world.say(f"evict at {thread.header.head} committed {thread.header.committed}")
 
+    def trimmed(self, header: HotHeader) -> None:
+        """The hot tier forgot what is below the base: the archive must hold it."""
+        manifest = self.manifest(header.thread_id)
+        if manifest.epoch == header.epoch and not self.leads(header.base, manifest.head):
+            self._world.fail(f"forgot up to {header.base}, which the archive at {manifest.head} lacks")
+
     def stored(self, key: str, data: bytes) -> None:
         """The object store took an object."""
         if self._world.trace:

@@ -109,6 +109,10 @@ class MemoryThreads:
         outcome = ops.evict(thread, epoch, archived, warm_ttl=warm_ttl, now=self._clock())
         return self._keep(thread_id, outcome)
 
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """See `HotTier.trim`."""
+        return self._keep(thread_id, ops.trim(self._find(thread_id), epoch, archived, keep_from))
+
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
         self._keep(thread_id, ops.close_epoch(self._find(thread_id), epoch))

@@ -1,4 +1,4 @@
-"""What a hot tier must do: nine small atomic operations on one record a thread.
+"""What a hot tier must do: a dozen small atomic operations on one record a thread.
 
 A backend is one class with these methods and one contract (`helix_temporal.testing.contracts`).  All
 protocol decisions that need more than one of them live above, in pure code; what must be atomic lives
@@ -43,6 +43,7 @@ class HotHeader:
         slice: The state stored with the thread, opaque bytes; ``slice_version`` counts its saves.
         adapter: Names the format of the bodies; empty when none was stated.
         size: Packed bytes of all messages from 0 to ``head``, held here or not.
+        base_size: ``size`` at the base, so that ``size - base_size`` bytes are held here.
         archived: Position known to be archived, a hint that may lag; `NEVER_ARCHIVED` if none is.
         archived_size: ``size`` at that position.
         unarchived_since: Store clock in ms of the oldest append beyond ``archived``, 0 if none.
@@ -63,6 +64,7 @@ class HotHeader:
     slice_version: int = 0
     adapter: str = ""
     size: int = 0
+    base_size: int = 0
     archived: int = NEVER_ARCHIVED
     archived_size: int = 0
     unarchived_since: int = 0
@@ -265,6 +267,16 @@ class HotTier(Protocol):
 
         That is: same epoch, and head, committed and slice version are those of ``archived``.
         Anything else leaves it untouched and unexpiring.
+        """
+        ...
+
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """Forget the messages below ``keep_from`` that an archive holds, which goes up to ``archived``.
+
+        Nothing at all unless the record has this very epoch, is not closed, and has the message
+        ``archived.last_id`` just before ``archived.position``.  Nothing else of the header changes but
+        ``base`` and ``base_size``, and the record expires when it did before.  Returns the header that
+        is there afterwards.
         """
         ...
 

@@ -52,6 +52,7 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
         header.base.position,
         header.slice_version,
         header.size,
+        header.base_size,
         header.archived,
         header.archived_size,
         header.unarchived_since,
@@ -82,9 +83,11 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
     reply, *packed = [answer] if isinstance(answer, bytes) else answer
     end = reply.index(b"\n")
     numbers = [*map(int, reply[1:end].split())]
-    epoch, head, committed, base, version, size, archived, archived_size, since, *flags = numbers[:13]
+    epoch, head, committed, base, version, size, base_size, archived, archived_size, since, *flags = numbers[
+        :14
+    ]
     texts, at = [], end + 1
-    for length in numbers[13:]:
+    for length in numbers[14:]:
         texts.append(reply[at : at + length])
         at += length
     owner, last_id, before, adapter, origin, data = texts
@@ -100,6 +103,7 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
         slice_version=version,
         adapter=adapter.decode(),
         size=size,
+        base_size=base_size,
         archived=archived,
         archived_size=archived_size,
         unarchived_since=since,

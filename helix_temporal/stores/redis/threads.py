@@ -178,6 +178,13 @@ class RedisThreads:
         assert isinstance(answer, bytes)
         return Eviction(answer.decode())
 
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """See `HotTier.trim`."""
+        reply = await self._run(
+            _scripts.TRIM, thread_id, epoch, archived.position, archived.last_id, keep_from
+        )
+        return None if reply is None else reply.header
+
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
         await self._run(_scripts.CLOSE_EPOCH, thread_id, epoch)

@@ -23,6 +23,7 @@ from helix_temporal.testing.contracts._hot_life import (
 )
 from helix_temporal.testing.contracts._hot_reads import PageContract, StepViewContract
 from helix_temporal.testing.contracts._hot_rebase import RebaseContract
+from helix_temporal.testing.contracts._hot_trim import TrimContract
 
 __all__ = ["HotTierContract", "TimeToLive"]
 
@@ -37,6 +38,7 @@ class HotTierContract(
     RebaseContract,
     InstallContract,
     EvictContract,
+    TrimContract,
     ExpiryContract,
     DropContract,
     IdentityContract,

@@ -2,10 +2,10 @@
 -- append, named by the position of its first message; a field holds at most 64 messages.  Every script checks
 -- first and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
 
-local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
+local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, BASE_SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
   BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, ORIGIN, SLICE, ID =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
-local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i'}
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21
+local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'y', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i'}
 local PER_FIELD, PER_CALL = 64, 2000
 
 local function text(number)  -- tostring() gives 1e+15
@@ -21,7 +21,7 @@ end
 -- A status, the header and whatever follows: numbers and lengths in one line, then the texts.
 local function reply(status, h, rest)
   return status .. h[EPOCH] .. ' ' .. h[HEAD] .. ' ' .. h[COMMITTED] .. ' ' .. h[BASE] .. ' ' .. h[VERSION] .. ' '
-    .. h[SIZE] .. ' ' .. h[ARCHIVED] .. ' ' .. h[ARCHIVED_SIZE] .. ' ' .. h[SINCE] .. ' ' .. h[CLOSED] .. ' '
+    .. h[SIZE] .. ' ' .. h[BASE_SIZE] .. ' ' .. h[ARCHIVED] .. ' ' .. h[ARCHIVED_SIZE] .. ' ' .. h[SINCE] .. ' ' .. h[CLOSED] .. ' '
     .. h[DELETED] .. ' ' .. h[BORN] .. ' ' .. h[CUT] .. ' ' .. #h[OWNER] .. ' ' .. #h[LAST] .. ' ' .. #h[BEFORE] .. ' ' .. #h[ADAPTER] .. ' '
     .. #h[ORIGIN] .. ' ' .. #h[SLICE] .. '\n'
     .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[ORIGIN] .. h[SLICE] .. (rest or '')

@@ -1,6 +1,6 @@
 -- Makes a thread hot where nothing is, or over what does not continue the archive.
 -- KEYS: 1 the record, 2 the staging key that holds the messages, if they are not in ARGV
--- ARGV: 1 thread id, 2 '1' to replace, 3… header, 22 number of staged fields or '', 23… field, messages
+-- ARGV: 1 thread id, 2 '1' to replace, 3… header, 23 number of staged fields or '', 24… field, messages
 local key, staging, h = KEYS[1], KEYS[2], load(KEYS[1])
 local new = header_from(3)
 local function keep(status)
@@ -19,7 +19,7 @@ if h then
     if h[CLOSED] ~= '0' then new[CLOSED] = h[CLOSED] end
   end
 end
-if staging and redis.call('HLEN', staging) ~= ARGV[22] + 1 then return 'S' end
+if staging and redis.call('HLEN', staging) ~= ARGV[23] + 1 then return 'S' end
 
 write_header(staging or key, new)
 if staging then
@@ -29,6 +29,6 @@ elseif h then
   redis.call('UNLINK', key)
   write_header(key, new)
 end
-write(key, ARGV, 23)
+write(key, ARGV, 24)
 redis.call('PERSIST', key)
 return reply('H', new)

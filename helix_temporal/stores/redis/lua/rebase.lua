@@ -1,6 +1,6 @@
 -- Replaces the header by compare-and-swap, cuts the messages and adds others.
 -- ARGV: 1 thread id, 2 expected epoch or '' if absent, 3 position and 4 last id of the expected head, 5 keep,
---   6… header, 25… field, messages
+--   6… header, 26… field, messages
 local key, h, keep = KEYS[1], load(KEYS[1]), tonumber(ARGV[5])
 if h and h[ID] ~= ARGV[1] then return 'I' end
 if ARGV[2] == '' then
@@ -34,6 +34,6 @@ if not keeps and h then
 end
 if cut then redis.call('HSET', key, cut, cut_to) end
 for i = 1, #gone, PER_CALL do redis.call('HDEL', key, unpack(gone, i, math.min(i + PER_CALL - 1, #gone))) end
-write(key, ARGV, 25)
+write(key, ARGV, 26)
 redis.call('PERSIST', key)
 return reply('H', new)
