@@ -8,7 +8,8 @@
     │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
-    │   └── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
+    │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
+    │   └── SessionExistsError · StepClosedError · PatchConflictError
     ├── SessionTerminatedError · SessionInterruptedError
     ├── ArchiveError
     │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
@@ -115,6 +116,18 @@ class ColdTierBehindError(ConflictError):
 
 class ThreadBehindStateError(ConflictError):
     """The state names a head that the thread no longer holds."""
+
+
+class SessionExistsError(ConflictError):
+    """A session was to be created under an id that is taken; creating never overwrites."""
+
+
+class StepClosedError(ConflictError):
+    """The step was committed already; nothing more can be staged for it."""
+
+
+class PatchConflictError(ConflictError):
+    """A staged patch cannot be applied to the state; nothing was changed."""
 
 
 class SessionTerminatedError(HelixError):

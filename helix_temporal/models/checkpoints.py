@@ -1,0 +1,148 @@
+"""Checkpoints, staged changes, and the commit that turns one into the other."""
+
+import re
+import secrets
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from helix_temporal.errors import InvalidIdError
+from helix_temporal.models._json import CheckedObject, CheckedValue
+from helix_temporal.models.ids import Id, validate_id
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.states import Count, Millis, SessionState, SessionStatus, StoredModel, Text
+
+_CHECKPOINT: Final = re.compile(r"cpv1-(?P<session>.+)-s(?P<steps>\d+)-t(?P<at>\d+)-[0-9a-f]{6}", re.DOTALL)
+
+
+class CheckpointId(NamedTuple):
+    """The parts of ``cpv1-{session}-s{steps}-t{ms}-{6 hex}``, parsed from the right."""
+
+    session_id: str
+    step_count: int
+    at: int
+
+    @classmethod
+    def make(cls, session_id: str, step_count: int, at: int) -> str:
+        """A new id; each has 24 random bits."""
+        return f"cpv1-{session_id}-s{step_count}-t{at}-{secrets.token_hex(3)}"
+
+    @classmethod
+    def parse(cls, checkpoint_id: str) -> "CheckpointId":
+        """Take an id apart.
+
+        Raises:
+            InvalidIdError: It has another form.
+        """
+        found = _CHECKPOINT.fullmatch(checkpoint_id)
+        if found is None:
+            raise InvalidIdError("checkpoint id: cpv1-<session>-s<steps>-t<ms>-<6 hex> expected")
+        return cls(validate_id(found["session"], "session id"), int(found["steps"]), int(found["at"]))
+
+
+class CheckpointMeta(StoredModel):
+    """A checkpoint without its state.
+
+    Attributes:
+        seq: Commit order in the session, from 1; ``latest`` is the highest, whatever clocks say.
+        version: Of the state in this commit.
+        head: The thread's committed head: messages are not copied.
+        stream_sequence: Last chunk of the session's stream that is included, 0 for none.
+        superseded_by: The checkpoint that a later restore went back to.
+    """
+
+    id: Text
+    session_id: Id
+    run_id: Text | None = None
+    step_id: Text | None = None
+    step_count: Count = 0
+    seq: int = 0
+    version: int = 1
+    head: Head = EMPTY
+    stream_sequence: Count = 0
+    status: SessionStatus = SessionStatus.ACTIVE
+    promoted_tool_call_ids: tuple[Text, ...] = ()
+    at: Millis = 0
+    superseded_by: Text | None = None
+
+
+class Checkpoint(CheckpointMeta):
+    """The state as it was committed."""
+
+    state: SessionState
+
+    def meta(self) -> CheckpointMeta:
+        """Everything but the state."""
+        return CheckpointMeta.model_validate(self.model_dump(exclude={"state"}))
+
+
+class JsonPatchOp(StoredModel):
+    """One operation of RFC 6902."""
+
+    op: Literal["add", "remove", "replace", "move", "copy", "test"]
+    path: Text
+    value: CheckedValue = None
+    from_: Annotated[Text | None, Field(validation_alias="from", serialization_alias="from")] = None
+
+    def as_rfc6902(self) -> dict[str, Any]:
+        """The operation as a patch library wants it."""
+        made: dict[str, Any] = {"op": self.op, "path": self.path}
+        if self.op in ("add", "replace", "test"):
+            made["value"] = self.value
+        if self.op in ("move", "copy"):
+            made["from"] = self.from_
+        return made
+
+
+class StagedChange(StoredModel):
+    """One tool call's change of the custom state, kept aside until its step is committed.
+
+    Attributes:
+        patches: RFC 6902; when given, they alone count.
+        merge_changes: The same change by key, for callers without patches.
+        timestamp: Changes are promoted in the order of (timestamp, tool call id).
+    """
+
+    tool_call_id: Id
+    patches: tuple[JsonPatchOp, ...] = ()
+    merge_changes: CheckedObject = Field(default_factory=dict)
+    timestamp: Millis = 0
+
+
+class StagedRow(StoredModel):
+    """A staged change and the step that it belongs to."""
+
+    step_id: Id
+    change: StagedChange
+
+
+class PromoteResult(StoredModel):
+    """Staged changes went into the state; with ``on_conflict="warn"`` some may not have."""
+
+    promoted: int
+    new_version: int
+    warnings: tuple[str, ...] = ()
+
+
+class StepCommit(StoredModel):
+    """Which step a commit belongs to; (session, run, step) is its natural key.
+
+    Attributes:
+        promote: Apply and remove the step's staged changes.
+    """
+
+    step_id: Id
+    run_id: Id | None = None
+    step_count: Count = 0
+    stream_sequence: Count = 0
+    promote: bool = True
+
+
+class CommitResult(StoredModel):
+    """A step was committed; a repeat returns the same."""
+
+    checkpoint_id: str
+    new_version: int
+    head: Head = EMPTY
+    promoted: int = 0
+    warnings: tuple[str, ...] = ()

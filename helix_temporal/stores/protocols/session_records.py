@@ -1,0 +1,245 @@
+"""The storage port of the session store: what a backend must do, and all that it must do.
+
+The rules of the session store (versions, fences, operations, staging, runs …) are pure code above this
+port (`helix_temporal.stores.sessions`).  A backend keeps opaque records of a session and writes any
+number of them at once, if the session's revision is still the one that was read.  So that every
+operation of the session store is: view, decide, commit; and again if somebody was faster.
+
+A backend is one class with these methods and one contract (`helix_temporal.testing.contracts`).
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
+
+
+class RecordKind(StrEnum):
+    """What a record is; where ``group``, ``key`` and ``order`` come from."""
+
+    CHECKPOINT = "checkpoint"
+    """No group; key: checkpoint id; order: commit sequence."""
+    STEP = "step"
+    """A committed step.  Group: step id; key: run id or empty; order: 0."""
+    STAGED = "staged"
+    """Group: step id; key: tool call id; order: the change's timestamp."""
+    RUN = "run"
+    """No group; key: run id; order: turn."""
+    STOP = "stop"
+    """No group; key: run id; order: 0."""
+    REF = "ref"
+    """A sub-session.  No group; key: its id; order: its place in the order of creation."""
+    OPERATION = "operation"
+    """No group; key: operation id; order: time of the operation in ms."""
+
+
+class RecordKey(NamedTuple):
+    """Names a record within a session."""
+
+    kind: RecordKind
+    key: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A record: opaque bytes (JSON, to the rules) and its place in the order of its kind."""
+
+    kind: RecordKind
+    key: str
+    body: bytes
+    group: str = ""
+    order: int = 0
+
+    @property
+    def name(self) -> RecordKey:
+        """Its key."""
+        return RecordKey(self.kind, self.key, self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records to read with the state, all in one instant.
+
+    Attributes:
+        keys: Exactly these, where they are there.
+        groups: All of a kind and group, in the order of (order, key).
+        newest: The one of the highest order of each of these kinds.
+        thread: The header of the hot record of the thread of the same id, if this backend's threads
+            lie with its sessions.
+    """
+
+    keys: tuple[RecordKey, ...] = ()
+    groups: tuple[tuple[RecordKind, str], ...] = ()
+    newest: tuple[RecordKind, ...] = ()
+    thread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session in one instant.
+
+    Attributes:
+        revision: Goes up by one with every commit; 0: nothing was ever stored.  Survives a delete.
+        max_epoch: The highest fence ever seen.  Survives a delete.
+        state: The state's bytes; None if there is no session (never, or no more).
+        records: Those that were wanted and found.
+    """
+
+    revision: int
+    max_epoch: int
+    state: bytes | None
+    records: tuple[SessionRecord, ...] = ()
+    thread: HotHeader | None = None
+
+    def find(self, kind: RecordKind, key: str, group: str = "") -> SessionRecord | None:
+        """One record by its key."""
+        return next((each for each in self.records if each.name == (kind, key, group)), None)
+
+    def all(self, kind: RecordKind, group: str = "") -> tuple[SessionRecord, ...]:
+        """The records of a kind and group, by (order, key)."""
+        found = [each for each in self.records if (each.kind, each.group) == (kind, group)]
+        return tuple(sorted(found, key=lambda each: (each.order, each.key)))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A state to store: its bytes, and the model they were made of for what must be queried."""
+
+    state: SessionState
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCommit:
+    """What to write, all at once or not at all.
+
+    Attributes:
+        revision: The one that was read; the commit happens only if it still is.
+        max_epoch: The new one, never lower.
+        row: The new state; None leaves it.
+        puts: Records to insert or replace.
+        removes: Records to remove, where they are there.
+        clears: Remove all of these kinds and groups (before ``puts``).
+        deletes: The session is deleted: state and all records go, revision and fence stay.
+        append: A step of the session's thread that is part of it, as `HotTier.append`.
+    """
+
+    session_id: str
+    revision: int
+    max_epoch: int
+    row: SessionRow | None = None
+    puts: tuple[SessionRecord, ...] = ()
+    removes: tuple[RecordKey, ...] = ()
+    clears: tuple[tuple[RecordKind, str], ...] = ()
+    deletes: bool = False
+    append: StepAppend | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit happened.
+
+    Attributes:
+        appended: What became of ``append``; None also where the thread is not hot here.
+    """
+
+    revision: int
+    appended: Appended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Records of one kind, in order, and how many there are in all."""
+
+    records: tuple[SessionRecord, ...]
+    total: int
+
+
+class SessionRecords(Protocol):
+    """Sessions in one store.  Every method is atomic; errors are `StoreUnavailableError` for passing ones.
+
+    An unclear outcome (`StoreUnavailableError` from `commit`) leaves the revision as the judge: the
+    same commit made again is refused if it happened.
+
+    Attributes:
+        keeps_threads: This backend's hot threads lie with its sessions, so that `SessionCommit.append`
+            works and both commit together.
+        durable: An acknowledged commit survives the server's death (by its usual configuration).
+    """
+
+    keeps_threads: bool
+    durable: bool
+
+    async def view(self, session_id: str, wanted: Wanted = ...) -> SessionView:
+        """Read the state and some records in one instant."""
+        ...
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """Write everything if the revision is still the one that was read; None if it is not.
+
+        Raises:
+            FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: As `HotTier.append`
+                for ``append``; then nothing at all is changed.  Where the step stands already the
+                rest of the commit happens.
+            ThreadNotFoundError: ``append`` is given and there is no hot record; nothing is changed.
+        """
+        ...
+
+    async def page(
+        self,
+        session_id: str,
+        kind: RecordKind,
+        *,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        descending: bool = False,
+    ) -> RecordPage:
+        """Records of a kind (of every group) by (order, key), beyond ``after`` in the direction given."""
+        ...
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """Sessions by an index, never by reading all.
+
+        Raises:
+            InvalidCursorError: The cursor is not of this kind of query.
+        """
+        ...
+
+    def scan(self) -> AsyncIterator[str]:
+        """Ids of all sessions that are not deleted, in no order."""
+        ...
+
+    async def list_expired(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[ExpiredSession, ...]:
+        """Sessions with ``expires_at < before``, in the order of (expires_at, id), beyond ``after``."""
+        ...
+
+    async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
+        """Ids of sessions whose clean-up is not finished, in order."""
+        ...
+
+    async def purge_operations(self, before: int, *, limit: int) -> int:
+        """Remove up to ``limit`` operation records older than ``before`` (ms); how many."""
+        ...
+
+    async def now(self) -> int:
+        """The store's clock, ms since 1970."""
+        ...
+
+    async def check(self) -> None:
+        """Refuse a server that would lose data or that we don't understand.
+
+        Raises:
+            UnsafeRedisPolicyError, SchemaVersionError, UnsupportedServerError: See there.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections."""
+        ...
