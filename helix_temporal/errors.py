@@ -16,6 +16,8 @@
     │   └── UnsupportedFormatError · ArchiveAccessError
     ├── StreamTruncatedError · InvalidCursorError
     ├── UnsafeRedisPolicyError · ConditionalWritesUnsupportedError · UnsupportedServerError
+    ├── StoreCorruptError
+    ├── MigrationError · SchemaVersionError
     └── StoreUnavailableError · ModelStreamEndedError                      (the retryable ones)
 
 The class name is the Temporal error type on the wire, so renaming one is a breaking change; a golden
@@ -180,6 +182,18 @@ class ConditionalWritesUnsupportedError(HelixError):
 
 class UnsupportedServerError(HelixError):
     """A server is too old, read-only, or lacks what we need of it."""
+
+
+class MigrationError(HelixError):
+    """A database migration failed and nothing of it took effect, or an applied one has another text here."""
+
+
+class SchemaVersionError(HelixError):
+    """The database's tables are older or newer than this version of the package needs."""
+
+
+class StoreCorruptError(HelixError):
+    """What a store holds is damaged or is not what its place says; nothing of it was used or changed."""
 
 
 class StoreUnavailableError(HelixError):
