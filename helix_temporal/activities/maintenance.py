@@ -16,7 +16,8 @@ from helix_temporal.models.maintenance import (
     SweepThreadResult,
 )
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import ArchiveUpkeep, FlushThread, ThreadStore
+from helix_temporal.stores.protocols.threads import FlushThread, ThreadStore
+from helix_temporal.stores.protocols.upkeep import ArchiveUpkeep
 
 
 class MaintenanceActivities:

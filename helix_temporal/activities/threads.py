@@ -42,6 +42,7 @@ from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import (
     Create,
     FlushThread,
+    ForkedThread,
     ForkThread,
     OpenedThread,
     OpenThread,
@@ -221,7 +222,7 @@ class ThreadActivities:
             at=request.at,
         )
         async with beating(self._beat_every) as progress:
-            return _described(await self._threads.fork(fork, transform, progress))
+            return _forked(await self._threads.fork(fork, transform, progress))
 
     @activity.defn(name="helix.threads.load_state")
     @typed
@@ -303,6 +304,22 @@ def _stub(record: Record) -> Message:
     """The message without what makes it large."""
     return from_record(record).model_copy(
         update={"content": "", "tool_calls": (), "provider": {}, "metadata": {}}
+    )
+
+
+def _forked(forked: ForkedThread) -> DescribeThreadResult:
+    return DescribeThreadResult(
+        thread_id=forked.thread_id,
+        head=forked.head,
+        committed=forked.head.position,
+        epoch=forked.epoch,
+        owner=forked.owner,
+        closed=False,
+        hot=forked.hot,
+        archived=forked.archived,
+        slice_version=forked.slice_version,
+        adapter=forked.adapter,
+        size=forked.size,
     )
 
 

@@ -160,7 +160,8 @@ class Flushing:
             "adapter": header.adapter or archive.adapter,
         }
         if archive.is_absent:
-            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.born, "deleted": False}
+            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.born}
+            changes |= {"origin": header.origin, "deleted": False}
         if header.slice_version != archive.slice_version or archive.is_absent:
             data, name = await self._archive.store_slice(header.thread_id, archive.gen, header.slice, traffic)
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}

@@ -7,16 +7,18 @@ from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier._codec import encode_index
 from helix_temporal.coldtier._flushing import Flushing, back_off
-from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier._manifest import Manifest, size_before
 from helix_temporal.coldtier._plan import Draft, Log, Plan, plan_commit
 from helix_temporal.errors import (
+    FencedError,
     InvalidRequestError,
     StoreUnavailableError,
-    ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after
+from helix_temporal.stores._forks import first_answer, origin_of
 from helix_temporal.stores.protocols.threads import (
+    ForkedThread,
     ForkThread,
     Progress,
     Transform,
@@ -34,13 +36,14 @@ class Forking:
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
-    ) -> Manifest:
-        """As `ThreadStore.fork`; returns the new thread's manifest."""
+    ) -> ForkedThread:
+        """As `ThreadStore.fork`."""
         traffic, incomplete = Traffic(), ""
         for attempt in range(TRIES):
             target = await self._archive.manifest(request.target_id, traffic)
-            if self._made(request, target.manifest):
-                return target.manifest
+            if not target.manifest.is_absent:
+                return first_answer(request, target.manifest.origin)
+            _check_deleted(request, target.manifest)
             await self._flushing.settle(request.source_id)
             source = (await self._archive.manifest(request.source_id, traffic)).manifest
             try:
@@ -56,16 +59,17 @@ class Forking:
                     raise
                 await back_off(attempt)
                 continue
-            return plan.manifest
+            return first_answer(request, plan.manifest.origin)
         raise StoreUnavailableError(f"thread {request.target_id!r}: not forked in {TRIES} tries")
 
-    def _made(self, request: ForkThread, target: Manifest) -> bool:
-        """Whether an earlier attempt of this very fork made the target."""
-        if target.is_absent:
-            return False
-        if target.born == request.epoch and target.origin.startswith(f"{request.owner}/"):
-            return True
-        raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
+    async def forked(self, request: ForkThread) -> ForkedThread | None:
+        """What an earlier attempt of this fork answered, None if there was none.
+
+        Raises:
+            ThreadExistsError: The target was made by something else.
+        """
+        target = (await self._archive.manifest(request.target_id)).manifest
+        return None if target.is_absent else first_answer(request, target.origin)
 
     async def _plan(
         self,
@@ -88,16 +92,21 @@ class Forking:
         else:
             log = await self._archive.cut(source, cut.position)
             log, drafts = await self._copy(source, request.target_id, log, gen, progress)
+        head = head_after(cut, new)
         slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
         data, name = await self._archive.store_slice(request.target_id, gen, slice_bytes, traffic)
         base = replace(Manifest(request.target_id), version=target.manifest.version, gen=gen)
+        forked = ForkedThread(
+            request.source_id, request.target_id, request.epoch, request.owner, head, head.position,
+            1 if slice_bytes else 0, source.adapter,
+            size_before(replace(base, index=log.index), log.segments, (*log.inline, *new)),
+        )  # fmt: skip
         plan = plan_commit(
             base, log, new,
             nonce=self._archive.nonce(), key=self._archive.key, head_before=cut,
             epoch=request.epoch, owner=request.owner, born=request.epoch, closed=False,
-            committed=len(new) if transform is not None else cut.position,
-            slice=data, slice_object=name, slice_version=1 if slice_bytes else 0, adapter=source.adapter,
-            origin=f"{request.owner}/{request.source_id}@{cut.position}",
+            committed=head.position, slice=data, slice_object=name,
+            slice_version=forked.slice_version, adapter=forked.adapter, origin=origin_of(forked),
         )  # fmt: skip
         return replace(plan, objects=(*drafts, *plan.objects))
 
@@ -143,3 +152,17 @@ class Forking:
             await self._archive.blobs.copy(source, target)
         except ConditionFailedError as error:
             raise SegmentGoneError(source) from error
+
+
+def _check_deleted(request: ForkThread, target: Manifest) -> None:
+    """Refuse to revive a target that was deleted after this fork was scheduled.
+
+    Raises:
+        FencedError: It was.
+    """
+    if target.deleted and target.epoch >= request.epoch:
+        raise FencedError(
+            f"thread {request.target_id!r}: it was deleted after this fork was scheduled; fork again",
+            held=request.epoch,
+            current=target.epoch,
+        )

@@ -57,7 +57,7 @@ class Manifest:
         gen: Raised by garbage collection; segments are named by the generation they commit on.
         size: Packed bytes of all messages.
         slice: State bytes; ``slice_object`` names the object that holds them when they are large.
-        origin: For a fork: where it came from.
+        origin: As in the hot header.
         cut: Messages that the last open cut because their turn had not ended.
     """
 

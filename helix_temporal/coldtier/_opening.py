@@ -206,7 +206,8 @@ class Opening:
             "slice_version": base.slice_version,
         }
         if base.archive.is_absent:
-            changes |= {"born": _born(request, base), "origin": ""}
+            origin = base.hot.origin if base.hot is not None else ""
+            changes |= {"born": _born(request, base), "origin": origin}
         if base.archive.is_absent or base.slice_version != base.archive.slice_version:
             data, name = await self._archive.store_slice(
                 request.thread_id, base.archive.gen, base.slice, traffic
@@ -228,7 +229,7 @@ class Opening:
             header = await self._hot.rebase(
                 Rebase(
                     expected=(base.hot.epoch, base.hot.head),
-                    header=self._header(archive, base.hot.base, base.slice),
+                    header=self._header(archive, base.hot.base, base.hot.base_size, base.slice),
                     keep=keep,
                     records=request.records,
                 )
@@ -258,11 +259,12 @@ class Opening:
         elif start > 0:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
-        header = self._header(archive, base, await self._archive.slice(archive))
+        below = archive.size - sum(map(len, records.pieces))
+        header = self._header(archive, base, below, await self._archive.slice(archive))
         return await self._hot.install(header, records, replace=replace)
 
     @staticmethod
-    def _header(archive: Manifest, base: Head, data: bytes) -> HotHeader:
+    def _header(archive: Manifest, base: Head, base_size: int, data: bytes) -> HotHeader:
         return HotHeader(
             thread_id=archive.thread_id,
             epoch=archive.epoch,
@@ -275,6 +277,7 @@ class Opening:
             slice_version=archive.slice_version,
             adapter=archive.adapter,
             size=archive.size,
+            base_size=base_size,
             archived=archive.head.position,
             archived_size=archive.size,
             born=archive.born,

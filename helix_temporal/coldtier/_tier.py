@@ -15,6 +15,7 @@ from helix_temporal.coldtier._migration import Migration
 from helix_temporal.coldtier._opening import Opening
 from helix_temporal.coldtier._plan import DIRECT_MAX
 from helix_temporal.coldtier._reading import Reading
+from helix_temporal.coldtier._trimming import Held, Trimming
 from helix_temporal.coldtier._upkeep import Upkeep
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, size_of
@@ -34,6 +35,7 @@ from helix_temporal.stores.protocols.threads import (
     FlushReceipt,
     FlushStatus,
     FlushThread,
+    ForkedThread,
     ForkThread,
     OpenedThread,
     OpenThread,
@@ -62,6 +64,7 @@ class TieredThreads:
         key: Signs manifests with HMAC-SHA-256; the same key must be given ever after.
         legacy: Where version 1 snapshots lie.
         backlog: How much may be unarchived before new work is refused.
+        held: How much of what is archived stays hot while a thread is open.
         step_seconds: How long a step waits for the archive.
     """
 
@@ -75,6 +78,7 @@ class TieredThreads:
         key: bytes | None = None,
         legacy: LegacySource | None = None,
         backlog: Backlog | None = None,
+        held: Held | None = None,
         clock: Callable[[], float] = time.time,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
@@ -83,6 +87,7 @@ class TieredThreads:
         self._warm_ttl = warm_ttl
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
+        self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
         self._reading = Reading(hot, self._archive)
         self._forking = Forking(self._archive, self._flushing)
         self._migration = Migration(hot, self._archive, self._flushing, legacy)
@@ -122,9 +127,12 @@ class TieredThreads:
                 await self._opening.hydrate(thread_id, epoch, back_to=head.position)
                 continue
             check_hot_epoch(view.header, epoch)
+            if await self._trimming.bring_back(thread_id, view, head):
+                continue
             if ids and not view.after:
                 # A turn begins; one under way is let to its end.
                 await self._flushing.check_backlog(view.header)
+            await self._trimming.trim(thread_id, view, head)
             return await self._with_older(thread_id, view, head, limit, max_bytes, ids)
         raise _unsteady(thread_id)
 
@@ -171,14 +179,17 @@ class TieredThreads:
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
-    ) -> ThreadFacts:
+    ) -> ForkedThread:
         """As `ThreadStore.fork`: no message passes through us unless a transform wants them.
 
         A source that is a version 1 snapshot is imported first.
         """
+        # Before anything else: by now the source may be gone.
+        made = await self._forking.forked(request)
+        if made is not None:
+            return made
         await self._migration.import_if_needed(request.source_id)
-        await self._forking.fork(request, transform, progress)
-        return await self._reading.facts(request.target_id)
+        return await self._forking.fork(request, transform, progress)
 
     async def import_v1(self, thread_id: str, adapter: str = "") -> ThreadFacts:
         """Make a version 1 snapshot the archive of this thread, which nobody has open yet.

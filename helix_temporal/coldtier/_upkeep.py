@@ -15,7 +15,8 @@ from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
+from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.upkeep import Audit, Maintenance
 
 TRIES: Final = 20
 UNBOUNDED: Final = 2**63

@@ -18,6 +18,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.stores._forks import first_answer, origin_of
 from helix_temporal.stores._opens import (
     check_adapter,
     check_existence,
@@ -46,6 +47,7 @@ from helix_temporal.stores.protocols.threads import (
     FlushReceipt,
     FlushStatus,
     FlushThread,
+    ForkedThread,
     ForkThread,
     OpenedThread,
     OpenThread,
@@ -76,16 +78,19 @@ class HotThreads:
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
+        return _opened(await self._open(request))
+
+    async def _open(self, request: OpenThread, origin: str = "") -> HotHeader:
         for _ in range(TRIES):
             snapshot = await self._snapshot(request)
             header = snapshot.header if snapshot else None
             if header is not None and header.epoch >= request.epoch:
                 if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
                     raise taken(request, header.epoch)
-                return _opened(header)
-            changed = await self.hot.rebase(self._change(request, snapshot))
+                return header
+            changed = await self.hot.rebase(self._change(request, snapshot, origin))
             if changed is not None:
-                return _opened(changed)
+                return changed
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
 
     async def _snapshot(self, request: OpenThread) -> HotSnapshot | None:
@@ -96,7 +101,7 @@ class HotThreads:
             return snapshot
         return await self.hot.snapshot(request.thread_id, 0)
 
-    def _change(self, request: OpenThread, snapshot: HotSnapshot | None) -> Rebase:
+    def _change(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
         check_existence(request, exists=exists)
@@ -110,6 +115,7 @@ class HotThreads:
                 slice_version=1 if request.slice else 0,
                 adapter=request.adapter,
                 born=request.epoch,
+                origin=origin,
             )
             return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
         check_same_owner(request, snapshot.header.owner)
@@ -177,14 +183,11 @@ class HotThreads:
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
-    ) -> ThreadFacts:
+    ) -> ForkedThread:
         """As `ThreadStore.fork`; every message passes through this process."""
-        made = await self.hot.header(request.target_id)
-        if made is not None and not made.deleted:
-            # Somebody may have opened it since, so that its owner tells no more.
-            if made.born == request.epoch and (made.epoch > made.born or made.owner == request.owner):
-                return _facts(made)
-            raise ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
+        made = await self._forked(request)
+        if made is not None:
+            return made
         source = _there(request.source_id, await self.hot.snapshot(request.source_id, 0))
         if source.header.deleted:
             raise _not_found(request.source_id)
@@ -192,18 +195,29 @@ class HotThreads:
         progress("read", 0, size_of(records))
         if transform is not None:
             records = tuple(await transform(records))
-        opened = await self.open(
-            OpenThread(
-                request.target_id,
-                request.epoch,
-                request.owner,
-                Create.NEW,
-                records=records,
-                slice=source.header.slice if request.slice is None else request.slice,
-                adapter=source.header.adapter,
-            )
+        new = OpenThread(
+            request.target_id,
+            request.epoch,
+            request.owner,
+            Create.NEW,
+            records=records,
+            slice=source.header.slice if request.slice is None else request.slice,
+            adapter=source.header.adapter,
         )
-        return _facts(opened.header)
+        try:
+            opened = await self._open(new, origin_of(_answer(request, new)))
+        except (FencedError, ThreadExistsError):
+            # Another attempt of this fork was first, and its thread has been opened since.
+            made = await self._forked(request)
+            if made is None:
+                raise
+            return made
+        return first_answer(request, opened.origin)
+
+    async def _forked(self, request: ForkThread) -> ForkedThread | None:
+        """What an earlier attempt of this fork answered, None if there was none."""
+        made = await self.hot.header(request.target_id)
+        return None if made is None or made.deleted else first_answer(request, made.origin)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
         """As `ThreadStore.save_slice`."""
@@ -300,6 +314,13 @@ def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size
     end = head_after(after, records)
     header = replace(change.header, head=end, committed=end.position, size=size + size_of(records))
     return replace(change, header=header, records=records)
+
+
+def _answer(request: ForkThread, new: OpenThread) -> ForkedThread:
+    return ForkedThread(
+        request.source_id, new.thread_id, new.epoch, new.owner, head_after(EMPTY, new.records),
+        NEVER_ARCHIVED, 1 if new.slice else 0, new.adapter, size_of(new.records),
+    )  # fmt: skip
 
 
 def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:

@@ -4,8 +4,8 @@ DESIGN section 5 in one interface.  Two implementations: a hot tier alone
 (`helix_temporal.stores.alone`), and a hot tier over an archive (`helix_temporal.coldtier`).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -175,8 +175,8 @@ class ForkThread:
 
     Attributes:
         at: Copy up to this committed position; None takes all finished turns.
-        epoch: The new thread's first epoch; a repeat with the same epoch and owner finds its first
-            result.
+        epoch: The new thread's first epoch; a repeat with the same epoch and owner gets the first
+            answer.
         slice: State of the new thread; None copies the source's.
     """
 
@@ -186,6 +186,32 @@ class ForkThread:
     owner: str
     at: int | None = None
     slice: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedThread:
+    """The new thread as the fork made it, whatever has become of it since.
+
+    All of it is finished turns: ``committed`` is the head's position.
+
+    Attributes:
+        archived: Position up to which it was archived; -1 where there is no archive.
+    """
+
+    source_id: str
+    thread_id: str
+    epoch: int
+    owner: str
+    head: Head
+    archived: int
+    slice_version: int
+    adapter: str
+    size: int
+
+    @property
+    def hot(self) -> bool:
+        """Whether it was made in the hot tier."""
+        return self.archived < 0
 
 
 class FlushStatus(StrEnum):
@@ -237,27 +263,6 @@ class FlushReceipt:
     uploaded: int = 0
     pending_bytes: int = 0
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Maintenance:
-    """What compaction or garbage collection did to one thread."""
-
-    thread_id: str
-    objects_deleted: int = 0
-    bytes_deleted: int = 0
-    segments_before: int = 0
-    segments_after: int = 0
-    uploaded: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """What is wrong with one thread; nothing if ``problems`` is empty."""
-
-    thread_id: str
-    problems: tuple[str, ...] = field(default=())
-    unarchived: int = 0
 
 
 class ThreadStore(Protocol):
@@ -313,11 +318,12 @@ class ThreadStore(Protocol):
 
     async def fork(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
-    ) -> ThreadFacts:
+    ) -> ForkedThread:
         """Copy the finished turns of one thread into a new one.
 
         Raises:
             ThreadExistsError: The target is there, by another call than this one.
+            FencedError: The target was deleted since this call was scheduled.
             InvalidRequestError: ``at`` lies beyond what is committed or inside a turn's tool calls.
         """
         ...
@@ -364,31 +370,4 @@ class ThreadStore(Protocol):
 
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """
-        ...
-
-
-class ArchiveUpkeep(Protocol):
-    """Maintenance of one thread's archive; harmless beside a live session.
-
-    Raises (every method):
-        StoreUnavailableError: A store did not answer; repeat the call.
-    """
-
-    async def compact(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
-        """Merge small segments, and list the oldest ones apart."""
-        ...
-
-    def archived(self, part: int) -> AsyncIterator[str]:
-        """Ids of all archived threads in one of the 256 parts of the archive, deleted ones among them.
-
-        One that comes meanwhile may be missed; one whose manifest names no thread is left out.
-        """
-        ...
-
-    async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
-        """Delete objects that no manifest names and none can come to name."""
-        ...
-
-    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
-        """Read and verify everything of one thread; changes nothing."""
         ...

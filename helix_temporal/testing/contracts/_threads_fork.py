@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from helix_temporal.errors import InvalidRequestError, ThreadExistsError, ThreadNotFoundError
-from helix_temporal.models.records import Record
+from helix_temporal.errors import FencedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
+from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.stores.protocols.threads import ForkThread, ThreadStore
 from helix_temporal.testing.builders import a_message
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, noise
@@ -30,8 +30,8 @@ class ForkContract(ThreadFixtures):
         finished = await author.everything()
         await author.asks_for_tools()
         request = fork_of(author)
-        facts = await author.threads.fork(request)
-        assert (facts.committed, facts.epoch, facts.owner) == (6, LATER, "forker")
+        forked = await author.threads.fork(request)
+        assert (forked.head.position, forked.epoch, forked.owner) == (6, LATER, "forker")
         assert await copy_of(author, request).everything() == finished
 
     async def test_a_fork_leaves_its_source_alone(self, author: Author) -> None:
@@ -87,17 +87,79 @@ class ForkContract(ThreadFixtures):
         assert await author.threads.fork(request) == first
         assert await copy_of(author, request).texts() == ["one", "hi there"]
 
+    async def test_a_fork_says_where_its_thread_stands(self, author: Author) -> None:
+        """Who made it can go on from the answer."""
+        await author.turns(2)
+        request = fork_of(author, state=b"own")
+        forked = await author.threads.fork(request)
+        facts = await copy_of(author, request).facts()
+        assert (forked.head, forked.size) == (facts.head, facts.size)
+        assert (forked.hot, forked.archived) == (facts.hot, facts.archived)
+        assert (forked.slice_version, forked.adapter) == (facts.slice_version, facts.adapter)
+
     async def test_a_fork_retried_after_its_thread_was_used_changes_nothing(self, author: Author) -> None:
-        """A late attempt finds a session at work on the copy."""
+        """A late attempt finds a session at work on the copy, and answers what the first one did."""
         await author.turn("one")
         request = fork_of(author)
-        await author.threads.fork(request)
+        first = await author.threads.fork(request)
         user = copy_of(author, request).later(owner="run-2")
         await user.open()
         await user.turn("two")
         before = await user.image()
-        assert (await author.threads.fork(request)).head == user.head
+        assert await author.threads.fork(request) == first
         assert await user.image() == before
+
+    async def test_a_fork_retried_after_its_thread_was_rewound(self, author: Author) -> None:
+        """The first answer is kept, not worked out from what is there."""
+        await author.turns(2)
+        request = fork_of(author)
+        first = await author.threads.fork(request)
+        user = copy_of(author, request).later(owner="run-2")
+        await user.open(rewind_to=EMPTY)
+        await user.turn("anew")
+        assert await author.threads.fork(request) == first
+
+    async def test_a_fork_retried_after_its_source_was_deleted(self, author: Author) -> None:
+        """The copy is complete; the caller only has not heard of it."""
+        await author.turn()
+        request = fork_of(author)
+        first = await author.threads.fork(request)
+        await author.threads.delete(author.thread_id, author.epoch)
+        assert await author.threads.fork(request) == first
+
+    async def test_a_transform_is_not_asked_again(self, author: Author) -> None:
+        """It may have called a model."""
+        await author.turn()
+        request = fork_of(author)
+        asked: list[int] = []
+
+        async def transform(records: Sequence[Record]) -> Sequence[Record]:
+            asked.append(len(records))
+            return records[:1]
+
+        first = await author.threads.fork(request, transform)
+        assert await author.threads.fork(request, transform) == first
+        assert asked == [2]
+
+    async def test_a_late_fork_does_not_revive_a_deleted_thread(self, author: Author) -> None:
+        """Deleted is deleted, also for an attempt that was held up."""
+        await author.turn()
+        request = fork_of(author)
+        await author.threads.fork(request)
+        await author.threads.delete(request.target_id, request.epoch + 1)
+        with pytest.raises(FencedError):
+            await author.threads.fork(request)
+        with pytest.raises(ThreadNotFoundError):
+            await author.threads.facts(request.target_id)
+
+    async def test_a_fork_into_a_deleted_thread_makes_it_anew(self, author: Author) -> None:
+        """The id is free again for whoever comes later."""
+        await author.turn()
+        old = fork_of(author)
+        await author.threads.fork(old)
+        await author.threads.delete(old.target_id, old.epoch)
+        request = ForkThread(old.source_id, old.target_id, old.epoch + 1, old.owner)
+        assert (await author.threads.fork(request)).head == author.head
 
     async def test_a_fork_never_overwrites_a_thread(self, author: Author) -> None:
         """An id that is taken is refused, and what it names is untouched."""
@@ -139,9 +201,10 @@ class ForkContract(ThreadFixtures):
             return (a_message("summary", message_id="s"), *records[-2:])
 
         request = fork_of(author)
-        facts = await author.threads.fork(request, summarise)
+        forked = await author.threads.fork(request, summarise)
         assert tuple(seen) == await author.everything()
-        assert (facts.head.position, facts.committed) == (3, 3)
+        assert forked.head.position == 3
+        assert (await copy_of(author, request).facts()).committed == 3
         assert await copy_of(author, request).texts() == ["summary", "question 2", "answer 2"]
 
     async def test_a_transform_that_fails_leaves_no_thread(self, author: Author) -> None:
@@ -190,13 +253,17 @@ class ForkContract(ThreadFixtures):
     async def test_a_fork_takes_the_state_along(self, author: Author) -> None:
         """Tasks and values belong to the conversation."""
         await author.threads.save_slice(author.thread_id, author.epoch, b"state", 0)
-        facts = await author.threads.fork(fork_of(author))
+        request = fork_of(author)
+        await author.threads.fork(request)
+        facts = await copy_of(author, request).facts()
         assert (facts.slice, facts.slice_version) == (b"state", 1)
 
     async def test_a_fork_may_have_a_state_of_its_own(self, author: Author) -> None:
         """The caller decides where the source's would be wrong."""
         await author.threads.save_slice(author.thread_id, author.epoch, b"state", 0)
-        assert (await author.threads.fork(fork_of(author, state=b"own"))).slice == b"own"
+        request = fork_of(author, state=b"own")
+        await author.threads.fork(request)
+        assert (await copy_of(author, request).facts()).slice == b"own"
 
     async def test_a_fork_keeps_the_adapter(self, threads: ThreadStore, thread_id: str) -> None:
         """The bodies are the same, so is their format."""
