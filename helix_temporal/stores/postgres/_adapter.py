@@ -1,0 +1,225 @@
+"""`PostgresAdapter` on asyncpg: connections, time-outs, and what errors mean."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError, UnsupportedServerError
+from helix_temporal.models._json import check_text
+from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
+from helix_temporal.stores.postgres._protocol import REPEATED, TRIES, PostgresExecutor, Row, pause
+
+_OLDEST: Final = 13
+_LOOK: Final = """SELECT current_setting('server_version_num')::int / 10000 AS version,
+    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only,
+    current_setting('server_encoding') AS encoding"""
+
+
+class _Connection(asyncpg.Connection):
+    def get_reset_query(self) -> str:
+        """Nothing to undo: no statement of ours leaves anything in a session.  Saves a round trip a call."""
+        return ""
+
+
+class AsyncpgAdapter:
+    """`PostgresAdapter` over an asyncpg pool.
+
+    Args:
+        pool: Yours; `close` closes it.  See `from_dsn` for one that is opened by the first call.
+        where: The server's name in errors.
+        timeout: Seconds for one statement, and for waiting for a connection.
+    """
+
+    def __init__(
+        self,
+        pool: "asyncpg.Pool[Any] | Callable[[], asyncpg.Pool[Any]]",
+        *,
+        where: str = "the given pool",
+        timeout: float = 10.0,
+    ) -> None:
+        self._pool = None if callable(pool) else pool
+        self._make = pool if callable(pool) else None
+        self._opening: asyncio.Lock | None = None
+        self._where, self._timeout = where, timeout
+
+    @classmethod
+    def from_dsn(
+        cls,
+        dsn: str,
+        *,
+        statement_cache_size: int = 256,
+        max_connections: int = 16,
+        timeout: float = 10.0,
+    ) -> "AsyncpgAdapter":
+        """An adapter that connects when it is first used, on the loop that runs then.
+
+        Args:
+            dsn: ``postgresql://user:password@host:port/database``.
+            statement_cache_size: 0 where PgBouncer or the like stands between, in transaction mode:
+                then no statement is prepared by name.
+            max_connections: At most so many at a time; more callers wait.
+            timeout: Seconds for one statement, and for waiting for a connection.
+
+        Raises:
+            InvalidConfigError: The DSN is none.
+        """
+        where = _where(dsn)
+
+        def make() -> "asyncpg.Pool[Any]":
+            return asyncpg.create_pool(
+                dsn,
+                min_size=0,
+                max_size=max_connections,
+                command_timeout=timeout,
+                timeout=timeout,
+                statement_cache_size=statement_cache_size,
+                connection_class=_Connection,
+            )
+
+        return cls(make, where=where, timeout=timeout)
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
+        """See `PostgresExecutor.fetch`."""
+        rows: list[Any] = await self._repeated("fetch", query, args, timeout)
+        return rows
+
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+        """See `PostgresExecutor.fetchrow`."""
+        row: Row | None = await self._repeated("fetchrow", query, args, timeout)
+        return row
+
+    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        """See `PostgresExecutor.fetchval`."""
+        return await self._repeated("fetchval", query, args, timeout)
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """See `PostgresExecutor.execute`."""
+        status: str = await self._repeated("execute", query, args, timeout)
+        return status
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PostgresExecutor]:
+        """See `PostgresAdapter.transaction`."""
+        try:
+            pool = await self._opened()
+            async with pool.acquire(timeout=self._timeout) as connection, connection.transaction():
+                yield _Transaction(connection, self._where, self._timeout)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._where) from error
+
+    async def check(self) -> None:
+        """Refuse a server that would not do.
+
+        Raises:
+            UnsupportedServerError: It is older than PostgreSQL 13, read-only, or not in UTF-8.
+        """
+        (row,) = await self.fetch(_LOOK)
+        version = row["version"]
+        if version < _OLDEST:
+            raise UnsupportedServerError(
+                f"PostgreSQL at {self._where}: version {version}, at least {_OLDEST} needed", found=version
+            )
+        if row["standby"] or row["read_only"]:
+            raise UnsupportedServerError(
+                f"PostgreSQL at {self._where} is read-only, a standby perhaps; name the primary"
+            )
+        if row["encoding"] != "UTF8":
+            raise UnsupportedServerError(
+                f"PostgreSQL at {self._where}: the database's encoding is {row['encoding']}, UTF8 needed"
+            )
+
+    async def close(self) -> None:
+        """Close all connections; with `from_dsn`, the next use opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            # What is still busy has lost its caller, and a server that hangs must not hold us up.
+            try:
+                await asyncio.wait_for(pool.close(), self._timeout)
+            except DRIVER_ERRORS:
+                pool.terminate()
+
+    async def _opened(self) -> "asyncpg.Pool[Any]":
+        if self._pool is not None:
+            return self._pool
+        if self._make is None:
+            raise StoreUnavailableError(f"PostgreSQL at {self._where}: the given pool was closed")
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await self._make()
+        return self._pool
+
+    async def _repeated(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
+        _check_arguments(args)
+        for attempt in range(TRIES):
+            try:
+                pool = await self._opened()
+                async with pool.acquire(timeout=self._timeout) as connection:
+                    return await getattr(connection, method)(query, *args, timeout=timeout or self._timeout)
+            except DRIVER_ERRORS as error:
+                if state_of(error) not in REPEATED or attempt == TRIES - 1:
+                    raise translate(error, self._where) from error
+            await pause(attempt)
+        raise AssertionError("unreachable")
+
+
+class _Transaction:
+    """`PostgresExecutor` on the connection of one transaction."""
+
+    def __init__(self, connection: Any, where: str, timeout: float) -> None:
+        self._connection, self._where, self._timeout = connection, where, timeout
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
+        """See `PostgresExecutor.fetch`."""
+        rows: list[Any] = await self._once("fetch", query, args, timeout)
+        return rows
+
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+        """See `PostgresExecutor.fetchrow`."""
+        row: Row | None = await self._once("fetchrow", query, args, timeout)
+        return row
+
+    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        """See `PostgresExecutor.fetchval`."""
+        return await self._once("fetchval", query, args, timeout)
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        """See `PostgresExecutor.execute`."""
+        status: str = await self._once("execute", query, args, timeout)
+        return status
+
+    async def _once(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
+        _check_arguments(args)
+        try:
+            return await getattr(self._connection, method)(query, *args, timeout=timeout or self._timeout)
+        except DRIVER_ERRORS as error:
+            raise translate(error, self._where) from error
+
+
+def _check_arguments(args: tuple[Any, ...]) -> None:
+    # The server would refuse such text in the middle of a transaction, and quote it in its message.
+    for number, value in enumerate(args, 1):
+        if isinstance(value, str):
+            check_text(value, f"${number}")
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, str):
+                    check_text(each, f"${number}")
+
+
+def _where(dsn: str) -> str:
+    try:
+        parts = urlsplit(dsn)
+        host = parts.hostname or "a socket"
+        place = f"{host}:{parts.port or 5432}{parts.path}"
+    except ValueError:
+        raise InvalidConfigError(
+            "postgres_dsn: not a URL; its text may hold a secret and is not shown"
+        ) from None
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise InvalidConfigError("postgres_dsn: postgresql:// or postgres:// expected")
+    return place

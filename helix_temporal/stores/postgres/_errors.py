@@ -1,0 +1,82 @@
+"""What a server's or the driver's error means for the caller."""
+
+from typing import Final
+
+import asyncpg
+
+from helix_temporal.errors import (
+    HelixError,
+    InvalidConfigError,
+    InvalidRequestError,
+    SchemaVersionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnsupportedServerError,
+)
+from helix_temporal.stores.postgres._protocol import REPEATED
+
+DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+"""All that a call of the driver raises when something is wrong, time-outs included."""
+
+_PASSING: Final = frozenset(
+    {
+        "08",  # connection
+        "40",  # transaction rolled back
+        "53",  # connections, memory, disk
+        "57",  # operator intervention: shutdown, start-up, cancelled
+        "55",  # lock not available
+        "58",  # the server's own input and output
+    }
+)
+_RIGHTS: Final = frozenset({"28", "3D", "3F", "42501"})
+_SCHEMA: Final = frozenset({"42P01", "42703", "42883"})
+_READ_ONLY: Final = "25006"
+
+
+def translate(error: Exception, where: str) -> HelixError:
+    """Our error for one of the driver's; texts of the server, which may quote values, stay out of it.
+
+    Args:
+        error: What the driver raised, or a time-out.
+        where: The server's address, without credentials.
+    """
+    state, name = state_of(error), type(error).__name__
+    found = f"{state} {name}" if state else name
+    if state == _READ_ONLY:
+        return UnsupportedServerError(
+            f"PostgreSQL at {where} is read-only, a standby perhaps; name the primary", sqlstate=state
+        )
+    if state in REPEATED or state[:2] in _PASSING:
+        return StoreUnavailableError(
+            f"PostgreSQL at {where} cannot do it now ({found}); repeat the call later", sqlstate=state
+        )
+    if state in _RIGHTS or state[:2] in _RIGHTS:
+        return InvalidConfigError(
+            f"PostgreSQL at {where} refused the user, the database or a right ({found})", sqlstate=state
+        )
+    if state in _SCHEMA:
+        return SchemaVersionError(
+            f"PostgreSQL at {where} lacks a table or column ({found}); run: helix-temporal migrate",
+            sqlstate=state,
+        )
+    return _refused(error, where, state, found)
+
+
+def _refused(error: Exception, where: str, state: str, found: str) -> HelixError:
+    if state.startswith("54"):
+        return TooLargeError(
+            f"PostgreSQL at {where} refused something for its size ({found})", sqlstate=state
+        )
+    if state.startswith("22") or isinstance(error, asyncpg.DataError):
+        return InvalidRequestError(f"PostgreSQL at {where} refused a value ({found})", sqlstate=state)
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return InvalidConfigError(f"postgres_dsn: refused by the driver ({found})")
+    if not state:
+        return StoreUnavailableError(f"PostgreSQL at {where} did not answer ({found}); repeat the call later")
+    return UnsupportedServerError(f"PostgreSQL at {where} refused a statement ({found})", sqlstate=state)
+
+
+def state_of(error: BaseException) -> str:
+    """The SQLSTATE of a driver's error, empty if the server never said any."""
+    state: object = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else ""
