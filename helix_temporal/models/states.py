@@ -231,6 +231,25 @@ _KNOWN: Final = frozenset(
 )
 
 
+class StateChange(StoredModel):
+    """Changes of a state by one that has not read it; None leaves a field as it is.
+
+    Attributes:
+        head: The thread's committed head that goes with the change.
+        custom_state: Replaces it.
+        steps: Added to ``step_count``.
+    """
+
+    head: Head | None = None
+    custom_state: CheckedObject | None = None
+    status: SessionStatus | None = None
+    failure_reason: Text | None = None
+    error: ErrorInfo | None = None
+    output: CheckedValue = None
+    steps: Count = 0
+    agent_type: Text | None = None
+
+
 class CreateSession(StoredModel):
     """What a new session starts with."""
 
@@ -243,6 +262,8 @@ class CreateSession(StoredModel):
     metadata: CheckedObject = Field(default_factory=dict)
     parent_session_id: Id | None = None
     root_session_id: Id | None = None
+    forked_from: ForkOrigin | None = None
+    head: Head = EMPTY
     stream_id: Text | None = None
     expires_at: Millis | None = None
     workspaces: tuple[WorkspaceRef, ...] = ()

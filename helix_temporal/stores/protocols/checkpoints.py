@@ -77,7 +77,7 @@ class CheckpointStore(Protocol):
     async def save_state_and_promote_staging(
         self,
         session_id: str,
-        next_state: SessionState,
+        next_state: SessionState | StateChange,
         step: StepCommit,
         *,
         append: StepAppend | None = None,
@@ -88,7 +88,9 @@ class CheckpointStore(Protocol):
     ) -> tuple[CommitResult, Appended | None]:
         """Commit a step: state, staged changes, checkpoint, run, and messages where they lie here.
 
-        ``next_state`` comes without the staged effects.  (session, run, step) is the natural key: a
+        ``next_state`` comes without the staged effects; a `StateChange` is applied to whatever is
+        stored, without a look at the version unless one is expected.  The digest that tells a repeat
+        from another commit leaves out the answer in ``append``, whose identity is the thread's.  (session, run, step) is the natural key: a
         repeat returns the first answer though the version has moved on.  ``append`` are the step's
         messages, where threads lie in the same store (`HotTier.append`); ``run`` changes the step's
         run in the same unit.
