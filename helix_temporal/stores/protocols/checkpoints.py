@@ -21,6 +21,7 @@ from helix_temporal.models.runs import (
 )
 from helix_temporal.models.states import (
     SessionState,
+    StateChange,
 )
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 
