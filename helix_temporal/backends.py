@@ -14,7 +14,7 @@ from helix_temporal.activities import (
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier import Backlog, BlobPayloads, TieredThreads, V1Snapshots
+from helix_temporal.coldtier import Backlog, BlobPayloads, Held, TieredThreads, V1Snapshots
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
@@ -199,6 +199,7 @@ def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads
         warm_ttl=settings.warm_ttl.total_seconds() if settings.keep_warm else None,
         key=key.get_secret_value().encode() if key else None,
         backlog=Backlog(limits.unarchived_bytes, limits.unarchived_for.total_seconds()),
+        held=Held(limits.hot_archived_bytes),
         step_seconds=settings.timeouts.flush_attempt.total_seconds(),
         legacy=_legacy(settings, blobs),
     )

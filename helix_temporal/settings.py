@@ -105,6 +105,8 @@ class Limits(_Group):
         payload_bytes: What an activity may return; more is a typed error or a blob.
         unarchived_bytes: Past this, and past ``unarchived_for``, turns are refused until the archive
             has caught up.
+        hot_archived_bytes: Of what is archived, an open thread keeps about so much hot beyond what its
+            next step reads.
     """
 
     message_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
@@ -114,6 +116,7 @@ class Limits(_Group):
     payload_bytes: int = Field(default=256 * _KIB, ge=_KIB, le=2 * _MIB)
     unarchived_bytes: int = Field(default=64 * _MIB, ge=_MIB, le=1024 * _MIB)
     unarchived_for: Duration = timedelta(hours=1)
+    hot_archived_bytes: int = Field(default=8 * _MIB, ge=0, le=1024 * _MIB)
 
 
 class Settings(_Group):

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from helix_temporal.activities import _step, _step_rules
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import TieredThreads, _decide, _opening, _tier
+from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
 from helix_temporal.coldtier._archive import Archive
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._opening import Opening
@@ -225,6 +225,21 @@ def kept_step(shop: Shop) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def trim_of_archived(shop: Shop) -> Iterator[None]:
+    """An open thread forgets its oldest messages, archived or not."""
+
+    def place(view: StepView, head: Head, archived: object, held: Held) -> int:
+        return head.position - held.messages
+
+    def trimmed_to(header: HotHeader, records: object, epoch: int, archived: object, keep_from: int) -> int:
+        mine = header.epoch == epoch and not header.closed
+        return max(header.base.position, keep_from) if mine else header.base.position
+
+    with _all(patch.object(_trimming, "keep_from", place), patch.object(hot_rules, "trimmed_to", trimmed_to)):
+        yield
+
+
 @dataclass(frozen=True)
 class Guard:
     """A guard that can be removed.
@@ -244,6 +259,7 @@ class Guard:
 _FINISHING = Rates(cancel=0.5, zombie=0.25)
 _COLLECTING = Rates(beside=0.9, beside_kinds=("collect",), slow=0.08, zombie=0.2)
 _TAKEN_OVER = Rates(terminate=0.5, late_open=1.0, skew=0.8)
+_UNARCHIVED = Rates(outage=0.03)
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
 
 GUARDS = {
@@ -263,6 +279,7 @@ GUARDS = {
         Guard(evict_compare, 200),
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True),
         Guard(kept_step, 1000),
+        Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }
 

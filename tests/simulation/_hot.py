@@ -127,8 +127,9 @@ class SimHot:
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         async def effect() -> HotHeader | None:
+            before = await self.inner.header(thread_id)
             header = await self.inner.trim(thread_id, epoch, archived, keep_from)
-            if header is not None:
+            if header is not None and header != before:
                 self._log.trimmed(header)
             return header
 

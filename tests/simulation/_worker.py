@@ -8,7 +8,7 @@ from typing import Any
 from helix_temporal.activities import Payloads, SessionActivities, StepLimits, Stepper, ToolRunner
 from helix_temporal.agents import Agent, AgentRegistry, ContextPolicy, Tool, ToolContext, ToolOutcome
 from helix_temporal.blobs.memory import MemoryBlobs
-from helix_temporal.coldtier import TieredThreads
+from helix_temporal.coldtier import Held, TieredThreads
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.models.agents import ModelRequest, ModelResponse
@@ -24,6 +24,7 @@ from tests.simulation._world import World, attempt_of
 
 STEP_SECONDS = 0.5
 INLINE_RESULT = 60
+HOLDING_LITTLE = Held(archived_bytes=300, messages=5)
 
 
 class Moody:
@@ -100,7 +101,11 @@ class Worker:
 
     def __init__(self, shop: Shop) -> None:
         self.threads = TieredThreads(
-            shop.hot, shop.blobs, clock=shop.world.loop.time, step_seconds=STEP_SECONDS
+            shop.hot,
+            shop.blobs,
+            held=HOLDING_LITTLE if shop.world.seed % 2 else None,
+            clock=shop.world.loop.time,
+            step_seconds=STEP_SECONDS,
         )
         payloads = Payloads(BlobPayloads(shop.blobs, self.threads.layout))
         self.stepper = Stepper(

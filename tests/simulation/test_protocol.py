@@ -42,6 +42,7 @@ PARTS_OF_THE_ARCHIVE = (
     "manifest: cut inside the index",
     "manifest: large state",
     "hot: newest part only",
+    "hot: trimmed",
     "garbage collected",
 )
 
