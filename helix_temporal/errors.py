@@ -9,7 +9,8 @@
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
     │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
-    │   └── SessionExistsError · StepClosedError · PatchConflictError
+    │   ├── SessionExistsError · StepClosedError · PatchConflictError
+    │   └── LockHeldError                                                  (retryable)
     ├── SessionTerminatedError · SessionInterruptedError
     ├── ArchiveError
     │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
@@ -106,6 +107,12 @@ class IdempotencyConflictError(ConflictError):
 
 class LeaseLostError(ConflictError):
     """Another holder took the lock after this lease ran out."""
+
+
+class LockHeldError(ConflictError):
+    """Somebody else held the lock for as long as the caller would wait; nothing was changed."""
+
+    retryable: ClassVar[bool] = True
 
 
 class ThreadExistsError(ConflictError):

@@ -1,0 +1,90 @@
+"""Locks in this process: for tests and for programs of one process; gone with it."""
+
+import time
+from collections.abc import Callable
+
+from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores import _lease_rules as rules
+from helix_temporal.stores._lease_rules import Claim, LeaseRow
+from helix_temporal.stores._leases import Leases
+
+
+class MemoryLocks(Leases):
+    """`LockManager` in a dict.  Excludes the tasks of one process only; restarts forget it.
+
+    Args:
+        default_ttl_ms: How long a lease lasts if the caller does not say.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self, *, default_ttl_ms: int = DEFAULT_TTL_MS, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(default_ttl_ms=default_ttl_ms)
+        self._clock = clock
+        self._rows: dict[str, LeaseRow] = {}
+
+    # -- for tests
+
+    def clear(self) -> None:
+        """End all leases.  Their tokens are remembered: the next ones are higher."""
+        for key, row in self._rows.items():
+            self._rows[key] = rules.ended(row)
+
+    def get_active_locks(self) -> list[LockInfo]:
+        """The leases that have not ended, by key."""
+        now = self._now()
+        return [row.info for _, row in sorted(self._rows.items()) if row.held(now)]
+
+    # -- the operations; none awaits, so each is atomic on its event loop
+
+    async def _take(self, wanted: Claim) -> LockInfo | None:
+        row = rules.take(self._rows.get(wanted.key), wanted, self._now())
+        if row is None:
+            return None
+        self._rows[wanted.key] = row
+        return row.info
+
+    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return self._change(key, rules.extend(self._rows.get(key), token, ttl_ms, self._now()))
+
+    async def _free(self, key: str, token: int) -> bool:
+        return self._change(key, rules.free(self._rows.get(key), token, self._now()))
+
+    async def _held(self, key: str) -> bool:
+        row = self._rows.get(key)
+        return row is not None and row.held(self._now())
+
+    def _change(self, key: str, row: LeaseRow | None) -> bool:
+        if row is not None:
+            self._rows[key] = row
+        return row is not None
+
+    def _now(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+
+class NoOpLockManager(Leases):
+    """`LockManager` that excludes nobody: every acquire succeeds, with a higher token than before.
+
+    For those who have one process only and want no lease; writes under its tokens are fenced as ever.
+    """
+
+    def __init__(self, *, default_ttl_ms: int = DEFAULT_TTL_MS) -> None:
+        super().__init__(default_ttl_ms=default_ttl_ms)
+        self._last: LeaseRow | None = None
+
+    async def _take(self, wanted: Claim) -> LockInfo | None:
+        # One counter for all keys: a higher number does no harm.
+        before = None if self._last is None else rules.ended(self._last)
+        self._last = rules.take(before, wanted, time.time_ns() // 1000)
+        return None if self._last is None else self._last.info
+
+    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:  # noqa: ARG002
+        return True
+
+    async def _free(self, key: str, token: int) -> bool:  # noqa: ARG002
+        return True
+
+    async def _held(self, key: str) -> bool:  # noqa: ARG002
+        return False
