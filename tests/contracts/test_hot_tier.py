@@ -1,14 +1,17 @@
 """Every hot tier keeps the same promises."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from helix_temporal.stores.file import FileBackend, FileThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
 from helix_temporal.testing.contracts.hot_tier import HotTierContract, TimeToLive
 from helix_temporal.testing.faulty_hot import FaultyHot
+from tests.contracts._alternating import alternating
 
 
 class TestMemoryThreads(HotTierContract):
@@ -43,6 +46,37 @@ class TestFaultyHotWithoutFaults(HotTierContract):
             return store.inner.expires_in(thread_id)
 
         return ask
+
+
+class FileContract(HotTierContract):
+    @pytest.fixture
+    async def time_to_live(self, backend: FileBackend) -> TimeToLive:
+        """Asks another process's view of the directory."""
+        return backend.threads.expires_in
+
+
+class TestFileThreads(FileContract):
+    @pytest.fixture
+    async def backend(self, tmp_path: Path) -> FileBackend:
+        """A directory that is not there yet."""
+        return FileBackend(tmp_path / "data")
+
+    @pytest.fixture
+    async def store(self, backend: FileBackend) -> FileThreads:
+        """Its threads."""
+        return backend.threads
+
+
+class TestFileThreadsOfTwoProcesses(FileContract):
+    @pytest.fixture
+    async def backend(self, tmp_path: Path) -> FileBackend:
+        """One of them."""
+        return FileBackend(tmp_path / "data")
+
+    @pytest.fixture
+    async def store(self, backend: FileBackend, tmp_path: Path) -> HotTier:
+        """Every call goes to the other one than the call before."""
+        return alternating(backend.threads, FileBackend(tmp_path / "data").threads)
 
 
 class RedisContract(HotTierContract):

@@ -11,6 +11,7 @@ from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
@@ -22,6 +23,13 @@ class TestMemoryAlone(HotOnlyThreadsContract):
     async def threads(self) -> HotThreads:
         """Nothing but a dict."""
         return HotThreads(MemoryThreads())
+
+
+class TestFilesAlone(HotOnlyThreadsContract):
+    @pytest.fixture
+    async def threads(self, tmp_path: Path) -> HotThreads:
+        """A directory."""
+        return HotThreads(FileBackend(tmp_path / "data").threads)
 
 
 class TestRedisAlone(HotOnlyThreadsContract):
@@ -50,6 +58,19 @@ class TestMemoryOverMemory(ArchivingThreadsContract):
     async def threads(self, blobs: FaultyBlobs) -> TieredThreads:
         """Two tiers in this process."""
         return TieredThreads(MemoryThreads(), blobs)
+
+
+class TestFilesOverDirectory(ArchivingThreadsContract):
+    @pytest.fixture
+    async def blobs(self, tmp_path: Path) -> FaultyBlobs:
+        """Files in another directory."""
+        (tmp_path / "cold").mkdir()
+        return FaultyBlobs(DirectoryBlobs(tmp_path / "cold"))
+
+    @pytest.fixture
+    async def threads(self, tmp_path: Path, blobs: FaultyBlobs) -> TieredThreads:
+        """Two tiers without any server."""
+        return TieredThreads(FileBackend(tmp_path / "data").threads, blobs)
 
 
 class TestRedisOverS3(ArchivingThreadsContract):

@@ -1,0 +1,27 @@
+"""The door to everything in one directory."""
+
+from pathlib import Path
+
+from helix_temporal.stores.file._documents import Documents
+from helix_temporal.stores.file.payloads import FilePayloads
+from helix_temporal.stores.file.threads import FileThreads
+
+
+class FileBackend:
+    """One directory on a local file system, shared by the processes of one machine.
+
+    Nothing is made or opened until the first use.
+
+    Args:
+        directory: Made by the first write.  Sessions and threads of one id lie in one file below
+            ``sessions``, payloads below ``payloads``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.documents = Documents(directory / "sessions")
+        self.threads = FileThreads(self.documents)
+        self.payloads = FilePayloads(Documents(directory / "payloads", cache_bytes=0))
+
+    async def check(self) -> None:
+        """Refuse a directory that takes no writes or locks; see `HotTier.check`."""
+        await self.threads.check()
