@@ -1,0 +1,221 @@
+"""A thread that stays open keeps hot what its next step reads, and little of what is archived besides."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from helix_temporal.coldtier import Held, TieredThreads, _trimming
+from helix_temporal.models.records import EMPTY, Head, size_of
+from helix_temporal.stores.protocols.hot import StepView
+from helix_temporal.stores.protocols.threads import Create, ForkThread, Reopen
+from helix_temporal.testing.builders import a_message, an_answer
+from helix_temporal.testing.contracts._threads_base import Author
+from helix_temporal.testing.faults import BlobFault
+from helix_temporal.testing.faulty_hot import Fault, FaultyHot, fails
+from tests.unit.coldtier._tiers import Tiers
+
+LITTLE = Held(archived_bytes=2_000, messages=8)
+BODY = "x" * 200
+
+
+@dataclass
+class Session(Author):
+    """An author who looks before each step, as a session does, and remembers all heads."""
+
+    heads: list[Head] = field(default_factory=lambda: [EMPTY])
+
+    async def look(self, head: Head | None = None, *, limit: int = 4, ids: int = 8) -> StepView:
+        """What a step looks at."""
+        return await self.threads.step_view(
+            self.thread_id, self.epoch, head or self.head, after=2, limit=limit, max_bytes=10**6, ids=ids
+        )
+
+    async def talk(self, turns: int, *, archives: bool = True) -> None:
+        """So many whole turns."""
+        for _ in range(turns):
+            await self.look()
+            step = self.step(a_message(BODY), answer=an_answer(BODY))
+            appended = await self.append(step)
+            if archives:
+                await self.threads.archive_step(step, appended)
+            self.heads.append(self.head)
+
+
+async def a_session(tiers: Tiers, *, held: Held = LITTLE) -> Session:
+    """A session on a worker that holds little."""
+    session = Session(tiers.worker(held=held), "t")
+    await session.open()
+    return session
+
+
+async def base(tiers: Tiers) -> int:
+    """The lowest position that is hot."""
+    header = await tiers.hot.header("t")
+    assert header is not None
+    return header.base.position
+
+
+class TestWhatIsKept:
+    async def test_the_record_of_a_long_session_stays_small(self) -> None:
+        """3,000 turns with results of 1 MB would otherwise hold 3 GB."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(100)
+        header = await tiers.hot.header("t")
+        assert header is not None
+        assert header.size > 40_000
+        assert header.size - header.base_size < 7_000
+
+    async def test_the_newest_messages_stay_whatever_they_weigh(self) -> None:
+        """The window of ids that is searched for repeated messages reaches so far back."""
+        tiers = Tiers()
+        session = await a_session(tiers, held=Held(archived_bytes=1, messages=8))
+        await session.talk(30)
+        assert await base(tiers) == session.head.position - 2 - 8
+
+    async def test_the_context_window_stays_even_if_it_is_larger(self) -> None:
+        """Else each step would read it from the archive."""
+        tiers = Tiers()
+        session = await a_session(tiers, held=Held(archived_bytes=1, messages=8))
+        await session.look(limit=50)
+        for _ in range(40):
+            await session.talk(1, archives=True)
+            await session.look(limit=50)
+        view = await session.look(limit=50)
+        tiers.blobs.forget()
+        again = await session.look(limit=8)
+        assert (len(view.before), len(again.before)) == (50, 8)
+        assert tiers.blobs.count("get") == 0
+
+    async def test_steps_never_read_the_archive_because_of_it(self) -> None:
+        """An object store that is down doesn't stop an open session."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(50)
+        assert await base(tiers) > 0
+        tiers.blobs.forget()
+        await session.talk(20)
+        assert tiers.blobs.count("get") == 0
+
+    async def test_what_is_not_archived_is_never_forgotten(self) -> None:
+        """The hot record is then the only one that has it."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(10)
+        await session.talk(60, archives=False)
+        manifest = await tiers.manifest()
+        assert manifest.head == session.heads[10]
+        assert await base(tiers) <= manifest.head.position
+        assert (await session.facts()).head == session.head
+
+    async def test_nothing_is_forgotten_while_the_archive_is_down(self) -> None:
+        """Until it comes back, and then everything is there."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(10)
+        known = (await tiers.manifest()).head.position
+        tiers.blobs.plan = lambda call: BlobFault.ERROR_BEFORE if call.method == "put" else None
+        await session.talk(40)
+        assert await base(tiers) <= known
+        tiers.blobs.plan = None
+        await session.flush()
+        assert (await tiers.manifest()).head == session.head
+        assert [record.body for record in await session.everything()] == [BODY.encode()] * 100
+
+
+class TestItsCost:
+    async def test_a_plain_turn_costs_no_further_round_trip(self) -> None:
+        """Only about every so many bytes one is worth it."""
+        tiers = Tiers()
+        hot = FaultyHot(tiers.hot)
+        session = Session(TieredThreads(hot, tiers.blobs, held=LITTLE), "t")
+        await session.open()
+        await session.talk(100)
+        trims = [call for call in hot.calls if call.method == "trim"]
+        assert 10 < len(trims) < 30
+
+    @pytest.mark.parametrize("fault", Fault)
+    async def test_a_step_goes_on_where_forgetting_fails(self, fault: Fault) -> None:
+        """It is housekeeping: the next step tries again."""
+        tiers = Tiers()
+        hot = FaultyHot(tiers.hot, fails(at=1, fault=fault, method="trim"))
+        session = Session(TieredThreads(hot, tiers.blobs, held=LITTLE), "t")
+        await session.open()
+        await session.talk(30)
+        await hot.land_late()
+        await session.talk(10)
+        assert await base(tiers) > 40
+        assert len(await session.everything()) == 80
+
+
+class TestWhatLiesBelow:
+    async def test_pages_join_both_tiers(self) -> None:
+        """A reader sees one thread."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        assert await base(tiers) > 0
+        records = await session.everything()
+        assert len(records) == 80
+        assert size_of(records) == (await session.facts()).size
+
+    async def test_a_rewind_goes_further_back(self) -> None:
+        """To a place that only the archive holds."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        later = session.later()
+        opened = await later.open(rewind_to=session.heads[3])
+        assert opened.header.head == session.heads[3]
+        assert len(await later.everything()) == 6
+
+    async def test_a_reopen_goes_further_back(self) -> None:
+        """A workflow that was reset knows an old head."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        later = session.later()
+        opened = await later.open(
+            create=Create.NEVER, reopen=Reopen(known=session.heads[5], turn_start=session.heads[5])
+        )
+        assert opened.header.head == session.heads[5]
+
+    async def test_a_fork_goes_further_back(self) -> None:
+        """It is made of the archive alone."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        await session.threads.fork(ForkThread("t", "f", session.epoch + 1, "run-2", at=6))
+        assert (await session.threads.facts("f")).head == session.heads[3]
+
+    async def test_a_step_that_stands_further_back_is_found(self) -> None:
+        """After a reset the workflow takes its steps again, and must get their first answers."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        assert await base(tiers) > session.heads[4].position
+        everything = await session.everything()
+        view = await session.look(session.heads[4])
+        assert view.after == everything[8:10]
+        assert view.last_id_at_head == session.heads[4].last_id
+        assert view.before == everything[4:8]
+
+    async def test_what_is_not_archived_yet_is_kept_when_it_comes_back(self) -> None:
+        """It is archived before the record is dropped."""
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        await session.talk(1, archives=False)
+        await session.look(session.heads[4])
+        assert len(await session.everything()) == 82
+
+    async def test_too_much_is_not_made_hot_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The workflow opens again at the place that it knows, which needs no more than its newest part."""
+        monkeypatch.setattr(_trimming, "BROUGHT_BACK_MAX", 10_000)
+        tiers = Tiers()
+        session = await a_session(tiers)
+        await session.talk(40)
+        before = await base(tiers)
+        view = await session.look(session.heads[4])
+        assert (view.after, view.last_id_at_head) == ((), None)
+        assert await base(tiers) == before
