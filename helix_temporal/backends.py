@@ -160,6 +160,11 @@ def _methods(holder: object) -> list[Any]:
 
 def _hot(settings: Settings) -> tuple[HotTier, PayloadStore, Any]:
     # Drivers are imported where they are chosen: a process without Redis needs none.
+    if settings.redis_url is None and settings.data_directory is not None:
+        from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
+
+        files = FileBackend(settings.data_directory)
+        return files.threads, files.payloads, files
     if settings.redis_url is None:
         from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads  # noqa: PLC0415
 

@@ -124,6 +124,8 @@ class Settings(_Group):
 
     Attributes:
         redis_cluster: The address is one node of a Redis Cluster.
+        data_directory: Threads on this machine's disk, where there is neither Redis nor PostgreSQL; made
+            by the first write.
         s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
         s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
         cold_directory: The cold tier in a directory instead of a bucket, for one machine.
@@ -157,6 +159,8 @@ class Settings(_Group):
         Annotated[str, AfterValidator(partial(rules.url, schemes=("postgresql", "postgres")))] | None
     ) = None
     table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
+
+    data_directory: Path | None = None
 
     s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
     s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None

@@ -34,6 +34,20 @@ def test_without_servers_threads_are_in_memory() -> None:
     assert backends.tiered is None
 
 
+async def test_a_data_directory_keeps_threads_and_payloads_without_a_server(tmp_path: Path) -> None:
+    """What one process was told, the next one knows."""
+    settings = Settings(data_directory=tmp_path / "data")
+    first, second = Backends(settings), Backends(settings)
+    opened = await first.threads.open(OpenThread("t", 10, "owner"))
+    await first.threads.append(StepAppend("t", 10, opened.header.head, (a_message("hi"),)))
+    ref = await first.payloads.put("t", 0, "call", "a large result")
+    await first.check()
+    await first.close()
+    page = await second.threads.read(ReadPage("t", committed_only=False))
+    assert [record.body for record in page.records] == [b"hi"]
+    assert await second.payloads.get("t", ref) == "a large result"
+
+
 def test_a_directory_is_a_cold_tier(cold_directory: Path) -> None:
     """One machine needs no S3."""
     backends = Backends(Settings(cold_directory=cold_directory))

@@ -25,3 +25,6 @@ class FileBackend:
     async def check(self) -> None:
         """Refuse a directory that takes no writes or locks; see `HotTier.check`."""
         await self.threads.check()
+
+    async def close(self) -> None:
+        """Nothing is held between calls."""
