@@ -22,9 +22,11 @@ class RecordKind(StrEnum):
     """What a record is; where ``group``, ``key`` and ``order`` come from."""
 
     CHECKPOINT = "checkpoint"
-    """No group; key: checkpoint id; order: commit sequence."""
+    """A checkpoint without its state, small.  No group; key: checkpoint id; order: commit sequence."""
+    CHECKPOINT_STATE = "checkpoint_state"
+    """The state of a checkpoint.  No group; key and order: those of the checkpoint."""
     STEP = "step"
-    """A committed step.  Group: step id; key: run id or empty; order: 0."""
+    """A closed step.  Group: step id; key: what closed it; order: 0."""
     STAGED = "staged"
     """Group: step id; key: tool call id; order: the change's timestamp."""
     RUN = "run"
@@ -35,6 +37,8 @@ class RecordKind(StrEnum):
     """A sub-session.  No group; key: its id; order: its place in the order of creation."""
     OPERATION = "operation"
     """No group; key: operation id; order: time of the operation in ms."""
+    THREAD = "thread"
+    """What the session's thread must still be told.  No group; key: what; order: 0."""
 
 
 class RecordKey(NamedTuple):
@@ -86,12 +90,14 @@ class SessionView:
     Attributes:
         revision: Goes up by one with every commit; 0: nothing was ever stored.  Survives a delete.
         max_epoch: The highest fence ever seen.  Survives a delete.
+        now: The store's clock, ms since 1970.
         state: The state's bytes; None if there is no session (never, or no more).
         records: Those that were wanted and found.
     """
 
     revision: int
     max_epoch: int
+    now: int
     state: bytes | None
     records: tuple[SessionRecord, ...] = ()
     thread: HotHeader | None = None
@@ -113,6 +119,13 @@ class SessionRow:
     state: SessionState
     body: bytes
 
+    @property
+    def due_at(self) -> int | None:
+        """The earliest deadline of a client tool call that has no answer yet, for `list_due`."""
+        calls = self.state.pending_client_tool_calls.values()
+        deadlines = [each.deadline_at for each in calls if each.response is None]
+        return min((each for each in deadlines if each is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionCommit:
@@ -125,7 +138,8 @@ class SessionCommit:
         puts: Records to insert or replace.
         removes: Records to remove, where they are there.
         clears: Remove all of these kinds and groups (before ``puts``).
-        deletes: The session is deleted: state and all records go, revision and fence stay.
+        deletes: The session is deleted: state and all records go, revision and fence stay.  Nothing
+            else is given then.
         append: A step of the session's thread that is part of it, as `HotTier.append`.
     """
 
@@ -145,7 +159,7 @@ class Committed:
     """The commit happened.
 
     Attributes:
-        appended: What became of ``append``; None also where the thread is not hot here.
+        appended: What became of ``append``; None where none was given.
     """
 
     revision: int
@@ -218,6 +232,12 @@ class SessionRecords(Protocol):
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
         """Sessions with ``expires_at < before``, in the order of (expires_at, id), beyond ``after``."""
+        ...
+
+    async def list_due(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[tuple[int, str], ...]:
+        """(due_at, id) of sessions with ``due_at < before``, in that order, beyond ``after``."""
         ...
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
