@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 from helix_temporal.errors import (
+    HelixError,
     InvalidConfigError,
     InvalidRequestError,
     LockHeldError,
@@ -145,7 +146,7 @@ class Leases(ABC):
         cancel = await _ended(freeing)
         try:
             freed = freeing.result()
-        except StoreUnavailableError as error:
+        except HelixError as error:
             # The work is done and the lease ends by itself: nothing that the caller should fail by.
             _log.warning("lease %d on %r was not given back: %s", lock.fencing_token, lock.key, error)
             freed = True

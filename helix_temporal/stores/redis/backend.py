@@ -1,6 +1,7 @@
 """The door to everything on one Redis."""
 
 from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.threads import RedisThreads
 
@@ -35,6 +36,7 @@ class RedisBackend:
         )
         self.threads = RedisThreads(self._connection)
         self.payloads = RedisPayloads(self._connection)
+        self.locks = RedisLocks(self._connection)
 
     async def check(self) -> None:
         """Refuse a server that would lose data; see `HotTier.check`."""

@@ -1,0 +1,70 @@
+"""Locks in Redis or Valkey: one hash a key, one script an operation, by the server's clock."""
+
+from importlib.resources import files
+from typing import Final
+
+from helix_temporal.errors import InvalidIdError
+from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores._lease_rules import Claim
+from helix_temporal.stores._leases import Leases
+from helix_temporal.stores.redis._connection import Connection, Value
+from helix_temporal.stores.redis._scripts import Script
+
+_FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
+_ROW: Final = (_FOLDER / "_lock.lua").read_text("utf-8")
+
+
+def _script(name: str) -> Script:
+    return Script(name, f"{_ROW}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
+
+
+_TAKE: Final = _script("lock_take")
+_EXTEND: Final = _script("lock_extend")
+_FREE: Final = _script("lock_free")
+_HELD: Final = _script("lock_held")
+
+
+class RedisLocks(Leases):
+    """`LockManager` on one Redis or Valkey, or one cluster.  Made by `RedisBackend`.
+
+    A lease is as good as the one server that keeps it: this is not Redlock.  A failover to a replica that
+    lags, or a restart without persistence, can grant a held lock again; the token of that grant is higher
+    than all before as long as the new server's clock is not behind, so fenced writes stay safe.
+    """
+
+    def __init__(self, connection: Connection, *, default_ttl_ms: int = DEFAULT_TTL_MS) -> None:
+        super().__init__(default_ttl_ms=default_ttl_ms)
+        self._connection = connection
+
+    async def _take(self, wanted: Claim) -> LockInfo | None:
+        answer = await self._run(_TAKE, wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms)
+        if answer is None:
+            return None
+        token, acquired_at, expires_at = map(int, answer.split())
+        return LockInfo(
+            key=wanted.key,
+            owner=wanted.owner,
+            fencing_token=token,
+            ttl_ms=wanted.ttl_ms,
+            acquired_at=acquired_at,
+            expires_at=expires_at,
+        )
+
+    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return await self._run(_EXTEND, key, token, "" if ttl_ms is None else ttl_ms) is not None
+
+    async def _free(self, key: str, token: int) -> bool:
+        return await self._run(_FREE, key, token) is not None
+
+    async def _held(self, key: str) -> bool:
+        return await self._run(_HELD, key) is not None
+
+    async def _run(self, script: Script, key: str, *args: Value) -> bytes | None:
+        answer = await self._connection.run(script, [f"{self._connection.key(key)}:lock"], key, *args)
+        assert answer is None or isinstance(answer, bytes)
+        if answer == b"X":
+            raise InvalidIdError(
+                f"lock key {key!r}: the place of its row is that of another key with the same hashed form; "
+                "use another key"
+            )
+        return answer
