@@ -7,10 +7,12 @@ import pytest
 
 from helix_temporal.stores.file import FileBackend, FileThreads
 from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.postgres import PostgresBackend, PostgresThreads
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
 from helix_temporal.testing.contracts.hot_tier import HotTierContract, TimeToLive
 from helix_temporal.testing.faulty_hot import FaultyHot
+from tests import _postgres
 from tests.contracts._alternating import alternating
 
 
@@ -113,3 +115,40 @@ class TestRedisClusterThreads(RedisContract):
         backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
         yield backend
         await backend.close()
+
+
+class PostgresContract(HotTierContract):
+    @pytest.fixture
+    async def store(self, backend: PostgresBackend) -> PostgresThreads:
+        """Empty tables of a real server."""
+        return backend.threads
+
+    @pytest.fixture
+    async def time_to_live(self, backend: PostgresBackend) -> TimeToLive:
+        """Asks the server."""
+
+        async def ask(thread_id: str) -> float | None:
+            return await backend.adapter.fetchval(
+                f"""SELECT (expires_at / 1000.0 - extract(epoch FROM clock_timestamp()))::float8
+                FROM "{backend.table_prefix}threads" WHERE thread_id = $1""",
+                thread_id,
+            )
+
+        return ask
+
+
+class TestPostgresThreads(PostgresContract):
+    @pytest.fixture
+    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+        """One server."""
+        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix()) as backend:
+            yield backend
+
+
+class TestPostgresThreadsThroughAPooler(PostgresContract):
+    @pytest.fixture
+    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+        """No statement is prepared by name; and another prefix beside the first."""
+        prefix = _postgres.own_prefix("Mixed_Case_Of_Length_")
+        async with _postgres.emptied(postgres_dsn, prefix, statement_cache_size=0) as backend:
+            yield backend

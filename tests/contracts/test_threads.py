@@ -13,9 +13,11 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
 from helix_temporal.testing.faults import FaultyBlobs
+from tests import _postgres
 
 
 class TestMemoryAlone(HotOnlyThreadsContract):
@@ -46,6 +48,13 @@ class TestRedisClusterAlone(HotOnlyThreadsContract):
         backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
         yield HotThreads(backend.threads)
         await backend.close()
+
+
+class TestPostgresAlone(HotOnlyThreadsContract):
+    @pytest.fixture
+    async def threads(self, postgres: PostgresBackend) -> HotThreads:
+        """A database without an archive."""
+        return HotThreads(postgres.threads)
 
 
 class TestMemoryOverMemory(ArchivingThreadsContract):
@@ -104,6 +113,25 @@ class TestRedisOverDirectory(ArchivingThreadsContract):
     async def threads(self, redis: RedisBackend, blobs: FaultyBlobs) -> TieredThreads:
         """A real Redis, and an archive without a server."""
         return TieredThreads(redis.threads, blobs)
+
+
+class TestPostgresOverDirectory(ArchivingThreadsContract):
+    @pytest.fixture
+    async def blobs(self, tmp_path: Path) -> FaultyBlobs:
+        """Files."""
+        return FaultyBlobs(DirectoryBlobs(tmp_path))
+
+    @pytest.fixture
+    async def threads(self, postgres: PostgresBackend, blobs: FaultyBlobs) -> TieredThreads:
+        """A database for what is being talked about, and an archive for the rest."""
+        return TieredThreads(postgres.threads, blobs)
+
+
+@pytest.fixture
+async def postgres(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+    """Empty tables on one server."""
+    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("threads")) as backend:
+        yield backend
 
 
 @pytest.fixture

@@ -3,12 +3,18 @@
 from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
 from helix_temporal.stores.postgres._migrations import MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres.backend import PostgresBackend
+from helix_temporal.stores.postgres.payloads import PostgresPayloads
+from helix_temporal.stores.postgres.threads import PostgresThreads
 
 __all__ = [
     "AsyncpgAdapter",
     "MigrationResult",
     "PostgresAdapter",
+    "PostgresBackend",
     "PostgresExecutor",
     "PostgresMigrations",
+    "PostgresPayloads",
+    "PostgresThreads",
     "transact",
 ]

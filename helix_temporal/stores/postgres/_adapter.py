@@ -3,20 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError, UnsupportedServerError
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models._json import check_text
 from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
 from helix_temporal.stores.postgres._protocol import REPEATED, TRIES, PostgresExecutor, Row, pause
-
-_OLDEST: Final = 13
-_LOOK: Final = """SELECT current_setting('server_version_num')::int / 10000 AS version,
-    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only,
-    current_setting('server_encoding') AS encoding"""
 
 
 class _Connection(asyncpg.Connection):
@@ -44,7 +39,8 @@ class AsyncpgAdapter:
         self._pool = None if callable(pool) else pool
         self._make = pool if callable(pool) else None
         self._opening: asyncio.Lock | None = None
-        self._where, self._timeout = where, timeout
+        self.where = where
+        self._timeout = timeout
 
     @classmethod
     def from_dsn(
@@ -107,30 +103,9 @@ class AsyncpgAdapter:
         try:
             pool = await self._opened()
             async with pool.acquire(timeout=self._timeout) as connection, connection.transaction():
-                yield _Transaction(connection, self._where, self._timeout)
+                yield _Transaction(connection, self.where, self._timeout)
         except DRIVER_ERRORS as error:
-            raise translate(error, self._where) from error
-
-    async def check(self) -> None:
-        """Refuse a server that would not do.
-
-        Raises:
-            UnsupportedServerError: It is older than PostgreSQL 13, read-only, or not in UTF-8.
-        """
-        (row,) = await self.fetch(_LOOK)
-        version = row["version"]
-        if version < _OLDEST:
-            raise UnsupportedServerError(
-                f"PostgreSQL at {self._where}: version {version}, at least {_OLDEST} needed", found=version
-            )
-        if row["standby"] or row["read_only"]:
-            raise UnsupportedServerError(
-                f"PostgreSQL at {self._where} is read-only, a standby perhaps; name the primary"
-            )
-        if row["encoding"] != "UTF8":
-            raise UnsupportedServerError(
-                f"PostgreSQL at {self._where}: the database's encoding is {row['encoding']}, UTF8 needed"
-            )
+            raise translate(error, self.where) from error
 
     async def close(self) -> None:
         """Close all connections; with `from_dsn`, the next use opens new ones."""
@@ -146,7 +121,7 @@ class AsyncpgAdapter:
         if self._pool is not None:
             return self._pool
         if self._make is None:
-            raise StoreUnavailableError(f"PostgreSQL at {self._where}: the given pool was closed")
+            raise StoreUnavailableError(f"PostgreSQL at {self.where}: the given pool was closed")
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
             if self._pool is None:
@@ -162,7 +137,7 @@ class AsyncpgAdapter:
                     return await getattr(connection, method)(query, *args, timeout=timeout or self._timeout)
             except DRIVER_ERRORS as error:
                 if state_of(error) not in REPEATED or attempt == TRIES - 1:
-                    raise translate(error, self._where) from error
+                    raise translate(error, self.where) from error
             await pause(attempt)
         raise AssertionError("unreachable")
 

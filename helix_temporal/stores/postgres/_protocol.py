@@ -64,7 +64,12 @@ class PostgresAdapter(PostgresExecutor, Protocol):
     Nothing here or above relies on the state of a session, so a pooler in transaction mode may stand
     between.  A statement that lost to another one (serialization failure, deadlock, a row inserted
     meanwhile) is run again a few times; inside a transaction only `transact` can do that.
+
+    Attributes:
+        where: The server's name in errors, without credentials.
     """
+
+    where: str
 
     def transaction(self) -> AbstractAsyncContextManager[PostgresExecutor]:
         """One transaction on one connection: committed at the end, rolled back by any exception."""

@@ -1,0 +1,43 @@
+"""The start-up check: refuse a server that would not do."""
+
+from typing import Final
+
+from helix_temporal.errors import UnsupportedServerError
+from helix_temporal.stores.postgres._protocol import PostgresAdapter
+
+_OLDEST: Final = 13
+_LOOK: Final = """SELECT current_setting('server_version_num')::int / 10000 AS version,
+    pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only,
+    current_setting('server_encoding') AS encoding"""
+
+
+async def check_server(adapter: PostgresAdapter) -> None:
+    """Ask the server what it is.
+
+    Raises:
+        UnsupportedServerError: It is older than PostgreSQL 13, read-only, or not in UTF-8.
+    """
+    (row,) = await adapter.fetch(_LOOK)
+    refuse_unsupported(
+        adapter.where, row["version"], row["encoding"], read_only=row["standby"] or row["read_only"]
+    )
+
+
+def refuse_unsupported(where: str, version: int, encoding: str, *, read_only: bool) -> None:
+    """Refuse what does not take our statements or would change our texts.
+
+    Raises:
+        UnsupportedServerError: It says what was found and what is needed.
+    """
+    if version < _OLDEST:
+        raise UnsupportedServerError(
+            f"PostgreSQL at {where}: version {version}, at least {_OLDEST} needed", found=version
+        )
+    if read_only:
+        raise UnsupportedServerError(
+            f"PostgreSQL at {where} is read-only, a standby perhaps; name the primary"
+        )
+    if encoding != "UTF8":
+        raise UnsupportedServerError(
+            f"PostgreSQL at {where}: the database's encoding is {encoding}, UTF8 needed", found=encoding
+        )

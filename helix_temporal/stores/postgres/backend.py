@@ -1,0 +1,53 @@
+"""The door to everything in one PostgreSQL database."""
+
+from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
+from helix_temporal.stores.postgres._migrations import PostgresMigrations
+from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres.payloads import PostgresPayloads
+from helix_temporal.stores.postgres.threads import PostgresThreads
+
+
+class PostgresBackend:
+    """One PostgreSQL database: its threads and payloads over one pool of connections.
+
+    Nothing is connected until the first use, on the loop that runs then.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database``.
+        table_prefix: What the names of all tables begin with; ``[A-Za-z_][A-Za-z0-9_]*``, at most 30
+            characters.
+        statement_cache_size: 0 behind a pooler in transaction mode; see `AsyncpgAdapter.from_dsn`.
+        max_connections: At most so many operations at a time; more wait.
+        timeout: Seconds for one statement.
+
+    Raises:
+        InvalidConfigError: The DSN or the prefix is not acceptable.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        table_prefix: str = DEFAULT_PREFIX,
+        statement_cache_size: int = 256,
+        max_connections: int = 16,
+        timeout: float = 10.0,
+    ) -> None:
+        self.table_prefix = table_prefix
+        self.adapter = AsyncpgAdapter.from_dsn(
+            dsn,
+            statement_cache_size=statement_cache_size,
+            max_connections=max_connections,
+            timeout=timeout,
+        )
+        self.threads = PostgresThreads(self.adapter, table_prefix=table_prefix)
+        self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
+        self.migrations = PostgresMigrations(self.adapter, table_prefix=table_prefix)
+
+    async def check(self) -> None:
+        """Refuse a server or tables that would not do; see `PostgresThreads.check`."""
+        await self.threads.check()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.adapter.close()

@@ -1,0 +1,1 @@
+(t.expires_at IS NULL OR t.expires_at > {now})

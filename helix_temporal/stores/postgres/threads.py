@@ -1,0 +1,305 @@
+"""Threads in PostgreSQL: one row a thread and one a message; hot tier, or the only place they are in."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace as changed
+from typing import Final, NamedTuple, TypeVar
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.stores import _decide
+from helix_temporal.stores.postgres._append import append_step
+from helix_temporal.stores.postgres._check import check_server
+from helix_temporal.stores.postgres._migrations import PostgresMigrations
+from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres._protocol import TRIES, PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._queries import Queries
+from helix_temporal.stores.postgres._rows import columns, header_of, header_values, records_of
+from helix_temporal.stores.protocols.hot import (
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotSnapshot,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+
+T = TypeVar("T")
+
+_STATEMENT_RECORDS: Final = 2000
+_STATEMENT_BYTES: Final = 4 * 1024 * 1024
+_SCAN: Final = 500
+
+
+class _Locked(NamedTuple):
+    """A header that is locked until the transaction ends; ``found``: its row is there, expired or not."""
+
+    header: HotHeader | None
+    found: bool
+    now: int
+
+
+class PostgresThreads:
+    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+
+    Args:
+        table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
+
+    Raises:
+        InvalidConfigError: The prefix is not acceptable.
+    """
+
+    def __init__(self, adapter: PostgresAdapter, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._adapter, self._queries = adapter, Queries(table_prefix)
+
+    # -- reads
+
+    async def header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.header`."""
+        row = await self._adapter.fetchrow(self._queries["thread_header"], thread_id)
+        return None if row is None else header_of(thread_id, row)
+
+    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.snapshot`."""
+        row = await self._adapter.fetchrow(self._queries["thread_snapshot"], thread_id, since)
+        if row is None:
+            return None
+        return HotSnapshot(header_of(thread_id, row), row["first"], records_of(row))
+
+    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.page`."""
+        row = await self._adapter.fetchrow(
+            self._queries["thread_page_backward" if wanted.backward else "thread_page_forward"],
+            thread_id,
+            wanted.start,
+            wanted.stop,
+            wanted.limit,
+            wanted.max_bytes,
+        )
+        if row is None:
+            return None
+        header, records = header_of(thread_id, row), records_of(row)
+        base, head = header.base.position, header.head.position
+        start = min(max(wanted.start, base), head)
+        stop = max(min(wanted.stop, head), start)
+        return HotSnapshot(header, stop - len(records) if wanted.backward else start, records)
+
+    async def step_view(
+        self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView | None:
+        """See `HotTier.step_view`."""
+        row = await self._adapter.fetchrow(
+            self._queries["thread_step_view"], thread_id, head.position, after, limit, max_bytes, ids
+        )
+        if row is None:
+            return None
+        return StepView(
+            header=header_of(thread_id, row),
+            after=records_of(row, "after_"),
+            before=records_of(row, "before_"),
+            earlier_ids=tuple(row["earlier_ids"] or ()),
+            last_id_at_head=row["id_before"],
+        )
+
+    async def scan(self) -> AsyncIterator[str]:
+        """See `HotTier.scan`.  Also removes what has expired: no other process does."""
+        while await self._adapter.fetchval(self._queries["thread_purge"], _SCAN) == _SCAN:
+            pass
+        last = ""
+        while rows := await self._adapter.fetch(self._queries["thread_scan"], last, _SCAN):
+            for row in rows:
+                yield row["thread_id"]
+            last = rows[-1]["thread_id"]
+
+    # -- writes
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        """See `HotTier.append`.  One round trip where the thread stands at the step's head."""
+        return await append_step(self._adapter, self._queries, step)
+
+    async def rebase(self, change: Rebase) -> HotHeader | None:
+        """See `HotTier.rebase`."""
+        _decide.check_rebase(change)
+        header = change.header
+
+        async def work(on: PostgresExecutor) -> HotHeader | None:
+            locked = await self._locked(on, header.thread_id)
+            there = locked.header
+            if (None if there is None else (there.epoch, there.head)) != change.expected:
+                return None
+            if there is not None and change.keep > there.base.position:
+                if there.base != header.base:
+                    return None
+            elif change.keep != header.base.position:
+                return None
+            return await self._store(on, locked, header, change.keep, change.records)
+
+        return await transact(self._adapter, work)
+
+    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        """See `HotTier.install`."""
+        _decide.check_install(header, records)
+
+        async def work(on: PostgresExecutor) -> HotHeader | None:
+            locked, new = await self._locked(on, header.thread_id), header
+            there = locked.header
+            if there is not None:
+                if not replace:
+                    return there
+                if there.epoch > header.epoch:
+                    raise _decide.fenced(there, header.epoch)
+                if there.epoch == header.epoch:
+                    if await self._outdates(on, there, header.head):
+                        return there
+                    new = changed(header, closed=header.closed or there.closed)
+            return await self._store(on, locked, new, header.base.position, records)
+
+        for _ in range(TRIES):
+            if (installed := await transact(self._adapter, work)) is not None:
+                return installed
+        raise StoreUnavailableError(
+            f"thread {header.thread_id!r}: others keep installing it; repeat the call"
+        )
+
+    async def evict(
+        self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
+    ) -> Eviction:
+        """See `HotTier.evict`."""
+
+        async def work(on: PostgresExecutor, header: HotHeader) -> Eviction:
+            if not _decide.archived_all(header, epoch, archived):
+                return Eviction.NEWER
+            if warm_ttl is None:
+                await on.execute(self._queries["thread_delete"], thread_id)
+                return Eviction.DROPPED
+            milliseconds = max(int(warm_ttl * 1000), 1)
+            await on.execute(
+                self._queries["thread_keep_warm"],
+                thread_id,
+                archived.head.position,
+                archived.size,
+                milliseconds,
+            )
+            return Eviction.KEPT_WARM
+
+        return await self._with_locked(thread_id, work) or Eviction.ABSENT
+
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """See `HotTier.trim`."""
+
+        async def work(on: PostgresExecutor, header: HotHeader) -> HotHeader:
+            base = header.base.position
+            mine = header.epoch == epoch and not header.closed and not header.deleted
+            start = min(keep_from, archived.position)
+            if not mine or start <= base:
+                return header
+            if await self._id_before(on, header, archived.position) != archived.last_id:
+                return header
+            row = await on.fetchrow(self._queries["thread_trim"], thread_id, start)
+            assert row is not None
+            return header_of(thread_id, row)
+
+        return await self._with_locked(thread_id, work)
+
+    async def close_epoch(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.close_epoch`."""
+        await self._adapter.execute(self._queries["thread_close_epoch"], thread_id, epoch)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
+        """See `HotTier.save_slice`."""
+        for _ in range(TRIES):
+            version: int | None = await self._adapter.fetchval(
+                self._queries["thread_save_slice"], thread_id, epoch, data, expected_version
+            )
+            if version is not None or (header := await self.header(thread_id)) is None:
+                return version
+            if (error := _decide.refusal(header, epoch)) is not None:
+                raise error
+            if header.slice_version != expected_version:
+                raise _decide.stale_slice(header, expected_version)
+        raise StoreUnavailableError(f"thread {thread_id!r}: it keeps changing; repeat the call")
+
+    async def drop(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.drop`."""
+
+        async def work(on: PostgresExecutor, header: HotHeader) -> None:
+            if header.epoch > epoch:
+                raise _decide.fenced(header, epoch)
+            await on.execute(self._queries["thread_delete"], thread_id)
+
+        await self._with_locked(thread_id, work)
+
+    async def check(self) -> None:
+        """Refuse a server or tables that would not do.
+
+        Raises:
+            UnsupportedServerError: Older than PostgreSQL 13, read-only, or not in UTF-8.
+            SchemaVersionError: The tables are older or newer than this package needs.
+        """
+        await check_server(self._adapter)
+        await PostgresMigrations(self._adapter, table_prefix=self._queries.prefix).verify()
+
+    async def close(self) -> None:
+        """See `HotTier.close`."""
+        await self._adapter.close()
+
+    # -- inside
+
+    async def _locked(self, on: PostgresExecutor, thread_id: str) -> _Locked:
+        row = await on.fetchrow(self._queries["thread_lock"], thread_id)
+        if row is None:
+            return _Locked(None, False, await on.fetchval(self._queries["thread_now"]))
+        return _Locked(header_of(thread_id, row) if row["alive"] else None, True, row["now"])
+
+    async def _with_locked(
+        self, thread_id: str, work: Callable[[PostgresExecutor, HotHeader], Awaitable[T]]
+    ) -> T | None:
+        """Run ``work`` in a transaction that holds the header; None if there is no thread."""
+
+        async def locked(on: PostgresExecutor) -> T | None:
+            header = (await self._locked(on, thread_id)).header
+            return None if header is None else await work(on, header)
+
+        return await transact(self._adapter, locked)
+
+    async def _store(
+        self, on: PostgresExecutor, locked: _Locked, header: HotHeader, keep: int, records: Sequence[Record]
+    ) -> HotHeader | None:
+        """Put the header there, keep its messages up to ``keep`` and let ``records`` follow."""
+        head = header.head.position
+        since = _decide.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
+        header = changed(header, unarchived_since=since)
+        if locked.found:
+            await on.execute(self._queries["thread_replace"], *header_values(header))
+        elif not await on.fetchval(self._queries["thread_insert"], *header_values(header)):
+            return None
+        thread_id = header.thread_id
+        await on.execute(self._queries["thread_cut_messages"], thread_id, header.base.position, keep)
+        for first, part in _parts(records):
+            await on.execute(self._queries["thread_put_messages"], thread_id, keep + first, *columns(part))
+        return header
+
+    async def _outdates(self, on: PostgresExecutor, header: HotHeader, head: Head) -> bool:
+        if head.position < header.base.position or head == EMPTY:
+            return True
+        return await self._id_before(on, header, head.position) == head.last_id
+
+    async def _id_before(self, on: PostgresExecutor, header: HotHeader, position: int) -> str | None:
+        row = await on.fetchrow(self._queries["thread_at"], header.thread_id, position, 0)
+        return None if row is None else row["id_before"]
+
+
+def _parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
+    """The records in parts for one statement each, with the number of those before."""
+    parts: list[tuple[int, list[Record]]] = []
+    room = 0
+    for at, record in enumerate(records):
+        size = len(record.body)
+        if not parts or size > room or len(parts[-1][1]) == _STATEMENT_RECORDS:
+            parts.append((at, []))
+            room = _STATEMENT_BYTES
+        parts[-1][1].append(record)
+        room -= size
+    return parts

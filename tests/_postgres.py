@@ -1,0 +1,41 @@
+"""Tables on the shared PostgreSQL: made once a process and prefix, emptied for each test."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from helix_temporal.stores.postgres import PostgresBackend
+
+_MIGRATED: set[tuple[str, str]] = set()
+
+
+def own_prefix(name: str = "t") -> str:
+    """A prefix that no other process of the run has."""
+    return f"{name}{os.getpid()}_"
+
+
+@asynccontextmanager
+async def emptied(dsn: str, prefix: str, **options: Any) -> AsyncIterator[PostgresBackend]:
+    """A backend over empty tables of that prefix, closed at the end."""
+    backend = PostgresBackend(dsn, table_prefix=prefix, **{"timeout": 60, **options})
+    try:
+        if (dsn, prefix) in _MIGRATED:
+            await _empty(backend)
+        else:
+            await backend.migrations.run()
+            _MIGRATED.add((dsn, prefix))
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def _empty(backend: PostgresBackend) -> None:
+    # Quicker than TRUNCATE where there are few rows.
+    rows = await backend.adapter.fetch(
+        "SELECT quote_ident(tablename) AS name FROM pg_tables"
+        " WHERE schemaname = current_schema() AND starts_with(tablename, $1) AND tablename <> $2",
+        backend.table_prefix,
+        f"{backend.table_prefix}migrations",
+    )
+    await backend.adapter.execute(";".join(f"DELETE FROM {row['name']}" for row in rows))
