@@ -4,6 +4,7 @@ from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
+from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.postgres.threads import PostgresThreads
 
 
@@ -41,6 +42,7 @@ class PostgresBackend:
             timeout=timeout,
         )
         self.threads = PostgresThreads(self.adapter, table_prefix=table_prefix)
+        self.sessions = PostgresSessions(self.adapter, table_prefix=table_prefix)
         self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
         self.migrations = PostgresMigrations(self.adapter, table_prefix=table_prefix)
 

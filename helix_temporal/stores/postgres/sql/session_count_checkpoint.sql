@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}checkpoints" WHERE session_id = $1

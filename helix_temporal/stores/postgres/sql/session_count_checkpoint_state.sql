@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}checkpoint_states" WHERE session_id = $1

@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}ops" WHERE session_id = $1

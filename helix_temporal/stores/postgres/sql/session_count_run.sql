@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}runs" WHERE session_id = $1

@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}staging" WHERE session_id = $1

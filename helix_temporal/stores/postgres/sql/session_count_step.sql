@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}closed_steps" WHERE session_id = $1

@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}stop_requests" WHERE session_id = $1

@@ -1,0 +1,1 @@
+SELECT count(*) FROM "{prefix}thread_orders" WHERE session_id = $1
