@@ -1,6 +1,7 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from helix_temporal.activities import (
@@ -44,9 +45,9 @@ class Backends:
         blobs: BlobStore | None = None,
     ) -> None:
         self.settings = settings
-        self._redis: Any = None
+        self._opened: Any = None
         if hot is None:
-            self.hot, hot_payloads, self._redis = _hot(settings)
+            self.hot, hot_payloads, self._opened = _hot(settings)
         else:
             self.hot, hot_payloads = hot
         self.blobs = blobs or _blobs(settings)
@@ -62,10 +63,11 @@ class Backends:
         self.payloads = Payloads(payloads)
 
     async def check(self) -> None:
-        """Refuse servers that would lose data: eviction policy, conditional writes.
+        """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.
 
         Raises:
-            UnsafeRedisPolicyError, ConditionalWritesUnsupportedError, UnsupportedServerError.
+            UnsafeRedisPolicyError, ConditionalWritesUnsupportedError, UnsupportedServerError,
+            SchemaVersionError: See there.
         """
         await self.hot.check()
         if self.blobs is not None:
@@ -74,8 +76,8 @@ class Backends:
     async def close(self) -> None:
         """Close all connections."""
         await self.hot.close()
-        if self._redis is not None:
-            await self._redis.close()
+        if self._opened is not None:
+            await self._opened.close()
         if self.blobs is not None:
             await self.blobs.close()
 
@@ -160,19 +162,30 @@ def _methods(holder: object) -> list[Any]:
 
 def _hot(settings: Settings) -> tuple[HotTier, PayloadStore, Any]:
     # Drivers are imported where they are chosen: a process without Redis needs none.
-    if settings.redis_url is None and settings.data_directory is not None:
+    if settings.threads_in == "redis":
+        from helix_temporal.stores.redis import RedisBackend  # noqa: PLC0415
+
+        redis = RedisBackend(
+            settings.redis_url or "", prefix=settings.redis_prefix, cluster=settings.redis_cluster
+        )
+        return redis.threads, redis.payloads, redis
+    if settings.threads_in == "postgres":
+        from helix_temporal.stores.postgres import PostgresBackend  # noqa: PLC0415
+
+        postgres = PostgresBackend(
+            settings.postgres_dsn or "",
+            table_prefix=settings.table_prefix,
+            statement_cache_size=settings.postgres_statement_cache_size,
+        )
+        return postgres.threads, postgres.payloads, postgres
+    if settings.threads_in == "file":
         from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
 
-        files = FileBackend(settings.data_directory)
+        files = FileBackend(settings.data_directory or Path())
         return files.threads, files.payloads, files
-    if settings.redis_url is None:
-        from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads  # noqa: PLC0415
+    from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads  # noqa: PLC0415
 
-        return MemoryThreads(), MemoryPayloads(), None
-    from helix_temporal.stores.redis import RedisBackend  # noqa: PLC0415
-
-    backend = RedisBackend(settings.redis_url, prefix=settings.redis_prefix, cluster=settings.redis_cluster)
-    return backend.threads, backend.payloads, backend
+    return MemoryThreads(), MemoryPayloads(), None
 
 
 def _blobs(settings: Settings) -> BlobStore | None:

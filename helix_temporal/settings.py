@@ -124,8 +124,11 @@ class Settings(_Group):
 
     Attributes:
         redis_cluster: The address is one node of a Redis Cluster.
+        postgres_statement_cache_size: 0 behind PgBouncer or the like in transaction mode.
         data_directory: Threads on this machine's disk, where there is neither Redis nor PostgreSQL; made
             by the first write.
+        thread_store: Where hot threads are; by default the first of Redis, PostgreSQL and the data
+            directory that is given, else this process's memory.
         s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
         s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
         cold_directory: The cold tier in a directory instead of a bucket, for one machine.
@@ -160,7 +163,11 @@ class Settings(_Group):
     ) = None
     table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
 
+    postgres_statement_cache_size: int = Field(default=256, ge=0, le=10_000)
+
     data_directory: Path | None = None
+
+    thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
 
     s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
     s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
@@ -201,8 +208,23 @@ class Settings(_Group):
         """Whether threads are archived at all."""
         return self.s3_bucket is not None or self.cold_directory is not None
 
+    @property
+    def threads_in(self) -> Literal["redis", "postgres", "file", "memory"]:
+        """The store that hot threads are in."""
+        if self.thread_store is not None:
+            return self.thread_store
+        if self.redis_url is not None:
+            return "redis"
+        if self.postgres_dsn is not None:
+            return "postgres"
+        return "memory" if self.data_directory is None else "file"
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
+        address = needed.get(self.threads_in)
+        if address is not None and getattr(self, address) is None:
+            raise ValueError(f"thread_store is {self.thread_store!r} but {address} is not set")
         if self.s3_bucket and self.cold_directory:
             raise ValueError("s3_bucket and cold_directory are both set; the cold tier has one place")
         if self.s3_endpoint and not self.s3_bucket:

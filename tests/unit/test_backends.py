@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -9,6 +10,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
+from helix_temporal.errors import InvalidConfigError, SchemaVersionError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
@@ -16,7 +18,10 @@ from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
 from helix_temporal.testing.builders import a_message, an_answer
+from tests import _postgres
 from tests.unit.coldtier import _v1_files
+
+_BOTH: Final = {"postgres_dsn": "postgresql://db", "redis_url": "redis://localhost"}
 
 
 @pytest.fixture
@@ -46,6 +51,57 @@ async def test_a_data_directory_keeps_threads_and_payloads_without_a_server(tmp_
     page = await second.threads.read(ReadPage("t", committed_only=False))
     assert [record.body for record in page.records] == [b"hi"]
     assert await second.payloads.get("t", ref) == "a large result"
+
+
+async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn: str) -> None:
+    """PostgreSQL alone is a deployment: messages, payloads, and nothing else to run."""
+    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("backends")) as tables:
+        settings = Settings(postgres_dsn=postgres_dsn, table_prefix=tables.table_prefix)
+        backends = Backends(settings)
+        await backends.check()
+        opened = await backends.threads.open(OpenThread("t", 10, "owner"))
+        await backends.threads.append(StepAppend("t", 10, opened.header.head, (a_message("hi"),)))
+        ref = await backends.payloads.put("t", 0, "call", "a large result")
+        await backends.close()
+        page = await HotThreads(tables.threads).read(ReadPage("t", committed_only=False))
+        assert [record.body for record in page.records] == [b"hi"]
+        assert await tables.payloads.get_payload("t", ref) is not None
+
+
+async def test_a_database_without_tables_is_refused_at_the_start(
+    postgres_dsn: str, table_prefix: str
+) -> None:
+    """The message says which command makes them; a failing first turn would say it too late."""
+    backends = Backends(Settings(postgres_dsn=postgres_dsn, table_prefix=table_prefix))
+    with pytest.raises(SchemaVersionError, match="helix-temporal migrate"):
+        await backends.check()
+    await backends.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "store"),
+    [
+        ({}, "memory"),
+        ({"data_directory": "d"}, "file"),
+        ({"data_directory": "d", "postgres_dsn": "postgresql://db"}, "postgres"),
+        (_BOTH, "redis"),
+        (
+            {"postgres_dsn": "postgresql://db", "redis_url": "redis://localhost", "thread_store": "postgres"},
+            "postgres",
+        ),
+        ({"redis_url": "redis://localhost", "thread_store": "memory"}, "memory"),
+    ],
+)
+def test_hot_threads_are_where_settings_say(given: dict[str, Any], store: str) -> None:
+    """Redis and PostgreSQL together are the usual pair: messages in the one, state in the other."""
+    assert Settings(**given).threads_in == store
+
+
+@pytest.mark.parametrize("store", ["redis", "postgres", "file"])
+def test_a_thread_store_without_an_address_is_refused(store: str) -> None:
+    """Threads would land in memory and be lost, with nobody told."""
+    with pytest.raises(InvalidConfigError, match=f"thread_store is '{store}' but"):
+        Settings(thread_store=store)
 
 
 def test_a_directory_is_a_cold_tier(cold_directory: Path) -> None:
