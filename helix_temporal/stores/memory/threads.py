@@ -56,8 +56,7 @@ class MemoryThreads:
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        thread = self._find(thread_id)
-        return None if thread is None else thread.header
+        return self.header_now(thread_id)
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
@@ -87,8 +86,7 @@ class MemoryThreads:
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
-        thread = self._find(step.thread_id)
-        return self._keep(step.thread_id, ops.append(thread, step, self._clock()))
+        return self.append_now(step)
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
@@ -131,6 +129,18 @@ class MemoryThreads:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+    # -- for sessions that lie here too: one instant with what they do
+
+    def header_now(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.header`."""
+        thread = self._find(thread_id)
+        return None if thread is None else thread.header
+
+    def append_now(self, step: StepAppend) -> Appended | None:
+        """See `HotTier.append`."""
+        thread = self._find(step.thread_id)
+        return self._keep(step.thread_id, ops.append(thread, step, self._clock()))
 
     # -- inside
 

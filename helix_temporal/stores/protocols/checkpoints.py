@@ -90,11 +90,14 @@ class CheckpointStore(Protocol):
         """Commit a step: state, staged changes, checkpoint, run, and messages where they lie here.
 
         ``next_state`` comes without the staged effects; a `StateChange` is applied to whatever is
-        stored, without a look at the version unless one is expected.  The digest that tells a repeat
-        from another commit leaves out the answer in ``append``, whose identity is the thread's.  (session, run, step) is the natural key: a
-        repeat returns the first answer though the version has moved on.  ``append`` are the step's
-        messages, where threads lie in the same store (`HotTier.append`); ``run`` changes the step's
-        run in the same unit.
+        stored, without a look at the version unless one is expected.  (session, run, step) is the
+        natural key: a repeat returns the first answer though the version has moved on.  ``append`` are
+        the step's messages: in the same unit where threads lie in the same store (`HotTier.append`),
+        else appended and flushed before.  With an answer in it, the first answer wins, and what
+        follows from another one does not count.  ``run`` changes the step's run in the same unit.
+
+        The head that is committed is that of ``append``, else that of a `StateChange`, else the
+        thread's where that is further than the head in ``next_state``.
 
         Raises:
             StaleStateError: The version is another; nothing was changed.
