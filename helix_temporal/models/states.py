@@ -236,12 +236,12 @@ class StateChange(StoredModel):
 
     Attributes:
         head: The thread's committed head that goes with the change.
-        custom_state: Replaces it.
+        merge: Changes of the custom state by key.
         steps: Added to ``step_count``.
     """
 
     head: Head | None = None
-    custom_state: CheckedObject | None = None
+    merge: "MergeChanges | None" = None
     status: SessionStatus | None = None
     failure_reason: Text | None = None
     error: ErrorInfo | None = None
