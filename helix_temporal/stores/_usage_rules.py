@@ -1,6 +1,7 @@
 """What usage entries are chosen and added up by: pure, the same for every backend."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import Final, get_args
@@ -93,6 +94,15 @@ def from_body(body: bytes, where: str) -> UsageEntry:
         raise StoreCorruptError(
             f"{where}: {len(body)} bytes that are no usage entry of this version; restore it, or upgrade"
         ) from error
+
+
+def agent_types(bodies: Iterable[bytes]) -> set[str]:
+    """Of the bodies that can be read: what is to be deleted may be damaged."""
+    found = set()
+    for body in bodies:
+        with suppress(StoreCorruptError):
+            found.add(from_body(body, "usage").agent_type)
+    return found
 
 
 # ---- arguments --------------------------------------------------------------------------------------

@@ -1,9 +1,14 @@
 """Every usage store keeps the same promises."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.redis.usage import RedisUsage
 from helix_temporal.testing.contracts.usage import UsageContract
+from tests.unit.stores._redis import backend_on
 
 
 class TestMemoryUsage(UsageContract):
@@ -16,3 +21,45 @@ class TestMemoryUsage(UsageContract):
     async def another(self, usage: MemoryUsage) -> MemoryUsage:
         """Memory is of one process: there is no other."""
         return usage
+
+
+class RedisContract(UsageContract):
+    @pytest.fixture
+    async def usage(self, redis: RedisBackend) -> RedisUsage:
+        """An empty prefix of a real server."""
+        return redis.usage
+
+    @pytest.fixture
+    async def another(self, other_redis: RedisBackend) -> RedisUsage:
+        """Other connections to the same server."""
+        return other_redis.usage
+
+
+class TestRedisUsage(RedisContract):
+    @pytest.fixture
+    async def redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """One server."""
+        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
+            yield backend
+
+    @pytest.fixture
+    async def other_redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """The same server."""
+        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
+            yield backend
+
+
+class TestRedisClusterUsage(RedisContract):
+    @pytest.fixture
+    async def redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """Three primaries."""
+        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
+        yield backend
+        await backend.close()
+
+    @pytest.fixture
+    async def other_redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """The same three."""
+        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
+        yield backend
+        await backend.close()

@@ -4,6 +4,7 @@ from helix_temporal.stores.redis._connection import Connection
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.threads import RedisThreads
+from helix_temporal.stores.redis.usage import RedisUsage
 
 
 class RedisBackend:
@@ -37,6 +38,7 @@ class RedisBackend:
         self.threads = RedisThreads(self._connection)
         self.payloads = RedisPayloads(self._connection)
         self.locks = RedisLocks(self._connection)
+        self.usage = RedisUsage(self._connection)
 
     async def check(self) -> None:
         """Refuse a server that would lose data; see `HotTier.check`."""

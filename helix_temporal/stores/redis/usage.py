@@ -1,0 +1,102 @@
+"""Usage in Redis or Valkey: one hash a session, and indexes that say which sessions there are.
+
+``{prefix}{session}:usage`` holds the entries by their ids.  ``{prefix}{.usage}:sessions`` names all sessions
+by the time of their newest entry, ``{prefix}{.usage}:agent:…`` those with entries of one agent type.  An
+index names too many sessions at worst: every entry is looked at before it is found or counted.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any, Final
+
+from helix_temporal.models.ids import encode_id
+from helix_temporal.models.usage import UsageEntry
+from helix_temporal.stores import _usage_rules as rules
+from helix_temporal.stores._usage import UsageLedger
+from helix_temporal.stores._usage_rules import Wanted
+from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis._scripts import Script
+
+_INDEX: Final = Script(
+    "usage_index",
+    (files("helix_temporal.stores.redis") / "lua" / "usage_index.lua").read_text("utf-8"),
+)
+_SLOT: Final = "{.usage}"
+"""No id has this form: a full stop is encoded."""
+
+_AT_A_TIME: Final = 32
+"""Sessions whose entries are asked for at the same time."""
+
+
+class RedisUsage(UsageLedger):
+    """`UsageStore` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`.
+
+    Recording is two round trips.  Reading a session reads all of its entries; a query reads those of all
+    sessions that have entries since its beginning.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sessions = f"{connection.prefix}{_SLOT}:sessions"
+
+    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+        # The entry first.  Whoever fails before the index is repeated, and the repeat writes the index.
+        added = await self._connection.command("HSETNX", self._key(entry.session_id), entry.id, body)
+        await self._index([entry])
+        return bool(added)
+
+    async def _of_session(
+        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+    ) -> list[UsageEntry]:
+        found = rules.chosen(await self._entries(session_id), wanted)
+        return rules.part(found, limit, offset)
+
+    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+        found: list[UsageEntry] = []
+        names = await self._named(wanted)
+        for start in range(0, len(names), _AT_A_TIME):
+            batch = names[start : start + _AT_A_TIME]
+            for entries in await asyncio.gather(*(self._entries(each) for each in batch)):
+                found += filter(wanted.matches, entries)
+        found = rules.chosen(found, wanted)
+        return rules.part(found, limit, offset), len(found)
+
+    async def _any(self, session_id: str) -> bool:
+        return bool(await self._connection.command("EXISTS", self._key(session_id)))
+
+    async def _drop(self, session_id: str) -> bool:
+        key = self._key(session_id)
+        agents = rules.agent_types(await self._connection.command("HVALS", key))
+        dropped = bool(await self._connection.command("UNLINK", key))
+        for index in (self._sessions, *map(self._agent, agents)):
+            await self._connection.command("ZREM", index, session_id)
+        # One that was recorded meanwhile may have lost its name in the index.
+        await self._index(await self._entries(session_id))
+        return dropped
+
+    async def _entries(self, session_id: str) -> list[UsageEntry]:
+        where = f"usage of session {session_id!r} in Redis at {self._connection.where}"
+        bodies: list[Any] = await self._connection.command("HVALS", self._key(session_id))
+        found = (rules.from_body(body, where) for body in bodies)
+        # The forms of two long ids may be the same.
+        return [entry for entry in found if entry.session_id == session_id]
+
+    async def _named(self, wanted: Wanted) -> list[str]:
+        if wanted.session_id is not None:
+            return [wanted.session_id]
+        index = self._sessions if wanted.agent_type is None else self._agent(wanted.agent_type)
+        since: int | str = "-inf" if wanted.since is None else wanted.since
+        names: list[bytes] = await self._connection.command("ZRANGEBYSCORE", index, since, "+inf")
+        return [name.decode() for name in names]
+
+    async def _index(self, entries: Iterable[UsageEntry]) -> None:
+        for entry in entries:
+            keys = [self._sessions, self._agent(entry.agent_type)]
+            await self._connection.run(_INDEX, keys, entry.session_id, entry.timestamp)
+
+    def _key(self, session_id: str) -> str:
+        return f"{self._connection.key(session_id)}:usage"
+
+    def _agent(self, agent_type: str) -> str:
+        return f"{self._connection.prefix}{_SLOT}:agent:{encode_id(agent_type)}"
