@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from helix_temporal.models.records import EMPTY, Head, Packed, Record, pack, size_of
+from helix_temporal.models.records import EMPTY, Head, Packed, Record, pack
 from helix_temporal.stores._decide import answer_kinds
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 
 MAX_PER_FIELD: Final = 64
 """More messages in a field would make finding a position dearer; the scripts know this number."""
+
+LARGE: Final = 2048
+"""The body of a larger message is a field of its own; the scripts learn from the stub that it is."""
+
+_STUB: Final = 0x80000000
 
 APPEND_FIELD_BYTES: Final = 256 * 1024
 INSTALL_FIELD_BYTES: Final = 32 * 1024
@@ -17,6 +22,43 @@ INSTALL_FIELD_BYTES: Final = 32 * 1024
 def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
     """Names and values of the fields that hold ``records`` from position ``start`` on."""
     pieces = records.pieces if isinstance(records, Packed) else [pack((record,)) for record in records]
+    return _fields(start, *_stubbed(start, pieces), max_bytes)
+
+
+def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
+    """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
+    answer, archived = step.answer, step.archived
+    pieces = [pack((record,)) for record in step.records]
+    size = sum(map(len, pieces))
+    stubbed, bodies = _stubbed(step.head.position, pieces)
+    inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
+    kinds = "-" if answer is None else answer_kinds(answer.kind)
+    version = "-" if step.slice is None else step.slice_version
+    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
+    numbers = (
+        f"{step.epoch} {step.head.position} {end} {size} {inputs_size} {int(step.commits)} "
+        f"{step.records[-1].kind} {kinds} {version} {known}"
+    )
+    return numbers, _fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
+
+
+def _stubbed(start: int, pieces: Sequence[bytes]) -> tuple[Sequence[bytes], list[str | bytes]]:
+    """The pieces with stubs in place of large ones, and the fields of those ones' bodies."""
+    bodies: list[str | bytes] = []
+    for at, piece in enumerate(pieces):
+        if len(piece) > LARGE:
+            body = 7 + int.from_bytes(piece[5:7], "big")
+            if len(piece) > body:
+                pieces = pieces if bodies else list(pieces)
+                size = int.from_bytes(piece[:4], "big")
+                pieces[at] = (_STUB | size).to_bytes(4, "big") + piece[4:body]  # type: ignore[index]
+                bodies += (f"{start + at}b", piece[body:])
+    return pieces, bodies
+
+
+def _fields(
+    start: int, pieces: Sequence[bytes], bodies: list[str | bytes], max_bytes: int
+) -> list[str | bytes]:
     made: list[str | bytes] = []
     first = total = 0
     for at, piece in enumerate(pieces):
@@ -27,20 +69,7 @@ def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | 
         total += size
     if pieces:
         made += (str(start + first), b"".join(pieces[first:]))
-    return made
-
-
-def step_numbers(step: StepAppend, end: int, size: int) -> str:
-    """The numbers of a step as ``append.lua`` reads them; ``-`` stands for none."""
-    answer, archived = step.answer, step.archived
-    inputs_size = size if answer is None else size - size_of((answer,))
-    kinds = "-" if answer is None else answer_kinds(answer.kind)
-    version = "-" if step.slice is None else step.slice_version
-    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
-    return (
-        f"{step.epoch} {step.head.position} {end} {size} {inputs_size} {int(step.commits)} "
-        f"{step.records[-1].kind} {kinds} {version} {known}"
-    )
+    return made + bodies
 
 
 def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:

@@ -78,7 +78,7 @@ class RedisThreads:
         return StepView(
             header=reply.header,
             after=tuple(unpack(data[:after_size])),
-            before=tuple(record for part in reply.packed for record in unpack(part)),
+            before=tuple(unpack(b"".join(reply.packed))),
             earlier_ids=_replies.ids(data[ids_start:]),
             last_id_at_head=data[after_size:ids_start].decode() if last_size >= 0 else None,
         )
@@ -97,11 +97,11 @@ class RedisThreads:
         _decide.check_step(step)
         records = step.records
         end = head_after(step.head, records)
-        made = _replies.fields(step.head.position, records, _replies.APPEND_FIELD_BYTES)
+        numbers, made = _replies.step_args(step, end.position)
         reply = await self._run(
             _scripts.APPEND,
             step.thread_id,
-            _replies.step_numbers(step, end.position, sum(map(len, made[1::2]))),
+            numbers,
             step.head.last_id,
             end.last_id,
             step.slice or b"",
@@ -259,8 +259,8 @@ def _reply(answer: Answer, thread_id: str) -> Reply | None:
 def _snapshot(reply: Reply | None) -> HotSnapshot | None:
     if reply is None:
         return None
-    records = tuple(record for data in reply.packed for record in unpack(data))
-    return HotSnapshot(reply.header, int(reply.rest), records)
+    # A large message comes in two parts.
+    return HotSnapshot(reply.header, int(reply.rest), tuple(unpack(b"".join(reply.packed))))
 
 
 def _batches(made: list[str | bytes]) -> list[list[str | bytes]]:

@@ -15,6 +15,7 @@ from helix_temporal.testing.contracts._hot_append_extras import AppendExtrasCont
 from helix_temporal.testing.contracts._hot_base import TimeToLive
 from helix_temporal.testing.contracts._hot_fence import FenceContract, SliceContract
 from helix_temporal.testing.contracts._hot_install import InstallContract
+from helix_temporal.testing.contracts._hot_large import LargeContract
 from helix_temporal.testing.contracts._hot_life import (
     DropContract,
     EvictContract,
@@ -37,6 +38,7 @@ class HotTierContract(
     StepViewContract,
     RebaseContract,
     InstallContract,
+    LargeContract,
     EvictContract,
     TrimContract,
     ExpiryContract,

@@ -40,6 +40,7 @@ WRITES: dict[str, Call] = {
         replace(a_header(known.thread_id, BIG), epoch=EPOCH + 1), BIG, replace=True
     ),
     "warm": lambda hot, known: hot.evict(known.thread_id, EPOCH, all_of(known), warm_ttl=9),
+    "trim": lambda hot, known: hot.trim(known.thread_id, EPOCH, known.head, 3),
     "close_epoch": lambda hot, known: hot.close_epoch(known.thread_id, EPOCH),
     "save_slice": lambda hot, known: hot.save_slice(known.thread_id, EPOCH, b"x", 0),
 }

@@ -1,12 +1,14 @@
 -- Put before every script.  A record is one hash: a header of short fields, and messages, one field for each
--- append, named by the position of its first message; a field holds at most 64 messages.  Every script checks
--- first and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
+-- append, named by the position of its first message; a field holds at most 64 messages.  A message with a large
+-- body leaves a stub there, with the highest bit of its length set and without the body, which is a field of its
+-- own, named by the position and 'b': so ids and places are found without reading it.  Every script checks first
+-- and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
 
 local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, BASE_SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
   BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, ORIGIN, SLICE, ID =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21
 local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'y', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i'}
-local PER_FIELD, PER_CALL = 64, 2000
+local PER_FIELD, PER_CALL, STUB = 64, 2000, 0x80000000
 
 local function text(number)  -- tostring() gives 1e+15
   return string.format('%.0f', number)
@@ -42,6 +44,12 @@ local function waiting_since(h, before)
   return text(now[1] * 1000 + math.floor(now[2] / 1000))
 end
 
+local function delete(key, names)
+  for i = 1, #names, PER_CALL do
+    redis.call('HDEL', key, unpack(names, i, math.min(i + PER_CALL - 1, #names)))
+  end
+end
+
 local function write(key, pairs_of, from)
   for i = from, #pairs_of, PER_CALL do
     redis.call('HSET', key, unpack(pairs_of, i, math.min(i + PER_CALL - 1, #pairs_of)))
@@ -71,21 +79,36 @@ local function messages(key, h)
     error('TORN at position ' .. text(position))
   end
 
+  -- Bytes of the message at an offset, and how many of them are here: fewer if it is a stub.
   local function size_at(data, at)
-    return 4 + struct.unpack('>I4', data, at + 1)
+    local size = struct.unpack('>I4', data, at + 1)
+    if size < STUB then return 4 + size, 4 + size end
+    return 4 + size - STUB, 7 + struct.unpack('>I2', data, at + 6)
   end
 
   -- Offset of the message after the first `count`.
   function m.skip(data, count)
     local at = 0
-    for _ = 1, count do at = at + size_at(data, at) end
+    for _ = 1, count do
+      local _, here = size_at(data, at)
+      at = at + here
+    end
     return at
   end
 
-  function m.count(data)
-    local at, count = 0, 0
-    while at < #data do at, count = at + size_at(data, at), count + 1 end
-    return count
+  -- How many messages, how many bytes they have, and the names of the fields with their bodies; `first` is the
+  -- position of the first one, and those below `from` are left out of bytes and names.
+  function m.measure(data, first, from)
+    local at, position, bytes, bodies = 0, first, 0, {}
+    while at < #data do
+      local size, here = size_at(data, at)
+      if position >= from then
+        bytes = bytes + size
+        if size ~= here then bodies[#bodies + 1] = text(position) .. 'b' end
+      end
+      at, position = at + here, position + 1
+    end
+    return position - first, bytes, bodies
   end
 
   -- The id at an offset, with its length in 2 bytes before it.
@@ -110,9 +133,36 @@ local function messages(key, h)
     return packed_id(data, m.skip(data, position - 1 - first)):sub(3)
   end
 
-  local function part(data, start, finish)
-    if start == 0 and finish == #data then return data end
-    return data:sub(start + 1, finish)
+  local function add(parts, data, start, finish)
+    if start == 0 and finish == #data then
+      parts[#parts + 1] = data
+    elseif start < finish then
+      parts[#parts + 1] = data:sub(start + 1, finish)
+    end
+  end
+
+  -- Adds the message whose stub is at an offset.
+  local function add_whole(parts, data, at, position)
+    local size, here = size_at(data, at)
+    local body = redis.call('HGET', key, text(position) .. 'b')
+    if not body or #body ~= size - here then torn(position) end
+    parts[#parts + 1] = struct.pack('>I4', size - 4) .. data:sub(at + 5, at + here)
+    parts[#parts + 1] = body
+  end
+
+  -- The messages from `from` up to `stop` as they are in their fields, stubs and all.
+  function m.raw(from, stop)
+    local parts, position = {}, from
+    while position < stop do
+      local first, data = m.field_at(position)
+      local at, finish = m.skip(data, position - first), #data
+      if at >= finish then torn(position) end
+      local count = m.measure(data, first, first)
+      if first + count > stop then finish = m.skip(data, stop - first) end
+      add(parts, data, at, finish)
+      position = math.min(first + count, stop)
+    end
+    return table.concat(parts)
   end
 
   -- Adds the bytes of the messages from `from` up to `stop` to `parts`, at least one, ended by a count or by bytes.
@@ -125,14 +175,19 @@ local function messages(key, h)
       if start >= #data then torn(position) end
       local at = start
       while position < stop and at < #data do
-        local size = size_at(data, at)
+        local size, here = size_at(data, at)
         if limit and count > 0 and (count >= limit or bytes + size > max_bytes) then
           stop = position
         else
-          at, position, count, bytes = at + size, position + 1, count + 1, bytes + size
+          if size ~= here then
+            add(parts, data, start, at)
+            add_whole(parts, data, at, position)
+            start = at + here
+          end
+          at, position, count, bytes = at + here, position + 1, count + 1, bytes + size
         end
       end
-      parts[#parts + 1] = part(data, start, at)
+      add(parts, data, start, at)
     end
     return parts
   end
@@ -175,7 +230,8 @@ local function messages(key, h)
       for n = first, before - 1 do
         if at >= #data then torn(n) end
         if n >= from then found[#found + 1] = packed_id(data, at) end
-        at = at + size_at(data, at)
+        local _, here = size_at(data, at)
+        at = at + here
       end
       parts[#parts + 1] = table.concat(found)
       return ahead(first - from, 262144, #data / (before - first))
@@ -187,19 +243,28 @@ local function messages(key, h)
   function m.backward(floor, stop, limit, max_bytes)
     local parts, position, count, bytes = {}, stop, 0, 0
     walk_back(floor, stop, function(first, data, before)
-      local starts, at = {}, 0
+      local starts, sizes, at = {}, {}, 0
       for n = first, before - 1 do
         if at >= #data then torn(n) end
-        starts[n - first] = at
-        at = at + size_at(data, at)
+        local size, here = size_at(data, at)
+        starts[n - first], sizes[n - first], at = at, size, at + here
       end
       local finish, full = at, false
       while position > first and position > floor and not full do
-        local size = at - starts[position - 1 - first]
-        full = count > 0 and (count >= limit or bytes + size > max_bytes)
-        if not full then at, position, count, bytes = at - size, position - 1, count + 1, bytes + size end
+        local n = position - 1 - first
+        full = count > 0 and (count >= limit or bytes + sizes[n] > max_bytes)
+        if not full then
+          if at - starts[n] ~= sizes[n] then
+            add(parts, data, at, finish)
+            local whole = {}
+            add_whole(whole, data, starts[n], position - 1)
+            parts[#parts + 1], parts[#parts + 2] = whole[2], whole[1]
+            finish = starts[n]
+          end
+          at, position, count, bytes = starts[n], position - 1, count + 1, bytes + sizes[n]
+        end
       end
-      parts[#parts + 1] = part(data, at, finish)
+      add(parts, data, at, finish)
       return full and 0 or ahead(limit - count, max_bytes - bytes, bytes / count)
     end)
     return position, reverse(parts)

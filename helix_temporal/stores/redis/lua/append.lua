@@ -1,8 +1,8 @@
 -- Adds one step exactly at its head, or finds that it stands there.
 -- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
 --   4 last id after it, 5 slice, 6… field, messages
--- Numbers: epoch, position of its head and after it, bytes of all and of the inputs, '1' if it commits, kind of
---   its last message; then, each '-' if none: kinds of an answer, version that the slice replaces, archived position and size
+-- Numbers: epoch, position of its head and after it, bytes of all, bytes of the inputs in their fields, '1' if it
+--   commits, kind of its last message; then, each '-' if none: kinds of an answer, version that the slice replaces, archived position and size
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
@@ -29,12 +29,21 @@ if before == from then
   put(SIZE, text(h[SIZE] + size))
 else
   local m, count = messages(key, h), tonumber(inputs_size)
+  local inputs = to - from - (kinds == '-' and 0 or 1)
   if m.id_before(tonumber(from)) ~= ARGV[3] then return reply('M', h) end
-  stored = table.concat(m.forward(tonumber(from), math.min(tonumber(to), tonumber(before)), {}))
-  local given = {}
-  for i = 7, #ARGV, 2 do given[#given + 1] = ARGV[i] end
-  local answer = stored:sub(count + 5, count + 5)
-  if stored:sub(1, count) ~= table.concat(given):sub(1, count)
+  local first, stop = tonumber(from), math.min(tonumber(to), tonumber(before))
+  stored = table.concat(m.forward(first, stop, {}))
+  local held, given, same = m.raw(first, stop), {}, true
+  for i = 6, #ARGV, 2 do
+    local body = ARGV[i]:match('^(%d+)b$')
+    if not body then
+      given[#given + 1] = ARGV[i + 1]
+    elseif tonumber(body) < first + inputs then
+      same = same and redis.call('HGET', key, ARGV[i]) == ARGV[i + 1]
+    end
+  end
+  local answer = held:sub(count + 5, count + 5)
+  if not same or held:sub(1, count) ~= table.concat(given):sub(1, count)
     or (kinds ~= '-' and (answer == '' or not kinds:find(answer, 1, true))) then
     return reply('O', h, stored)
   end

@@ -16,12 +16,14 @@ if keeps then
   local m, position, head = messages(key, h), keep, tonumber(h[HEAD])
   while position < head do
     local first, data = m.field_at(position)
+    local count, _, bodies = m.measure(data, first, position)
     if first < position then
       cut, cut_to = text(first), data:sub(1, m.skip(data, position - first))
     else
       gone[#gone + 1] = text(first)
     end
-    position = first + m.count(data)
+    for i = 1, #bodies do gone[#gone + 1] = bodies[i] end
+    position = first + count
   end
 elseif keep ~= tonumber(new[BASE]) then
   return false
@@ -33,7 +35,7 @@ if not keeps and h then
   write_header(key, new)
 end
 if cut then redis.call('HSET', key, cut, cut_to) end
-for i = 1, #gone, PER_CALL do redis.call('HDEL', key, unpack(gone, i, math.min(i + PER_CALL - 1, #gone))) end
+delete(key, gone)
 write(key, ARGV, 26)
 redis.call('PERSIST', key)
 return reply('H', new)

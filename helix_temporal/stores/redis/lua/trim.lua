@@ -7,20 +7,21 @@ local archived, position = tonumber(ARGV[3]), tonumber(h[BASE])
 local m, stop = messages(key, h), math.min(archived, tonumber(ARGV[5]))
 if refusal(h, ARGV[2]) or stop <= position or m.id_before(archived) ~= ARGV[4] then return reply('H', h) end
 
-local before, bytes, gone, set = m.id_before(stop), 0, {}, {}
-while position < stop do
-  local first, data = m.field_at(position)
-  local count = m.count(data)
-  local dropped = m.skip(data, math.min(count, stop - first))
-  gone[#gone + 1], position, bytes = text(first), first + count, bytes + dropped
-  if position > stop then set = {text(stop), data:sub(dropped + 1)} end
-end
+local before, dropped, gone, set = m.id_before(stop), 0, {}, {}
 local function put(field, value)
   h[field], set[#set + 1], set[#set + 2] = value, NAMES[field], value
 end
+while position < stop do
+  local first, data = m.field_at(position)
+  local kept = m.skip(data, math.min(stop - first, (m.measure(data, first, first))))
+  local count, bytes, bodies = m.measure(data:sub(1, kept), first, first)
+  gone[#gone + 1], dropped, position = text(first), dropped + bytes, first + count
+  for i = 1, #bodies do gone[#gone + 1] = bodies[i] end
+  if kept < #data then set[1], set[2] = text(stop), data:sub(kept + 1) end
+end
 put(BASE, text(stop))
 put(BEFORE, before)
-put(BASE_SIZE, text(h[BASE_SIZE] + bytes))
+put(BASE_SIZE, text(h[BASE_SIZE] + dropped))
 write(key, set, 1)
-for i = 1, #gone, PER_CALL do redis.call('HDEL', key, unpack(gone, i, math.min(i + PER_CALL - 1, #gone))) end
+delete(key, gone)
 return reply('H', h)
