@@ -80,6 +80,10 @@ chaos: setup ## Real kills of real workers: make chaos KILLS=500; writes build/c
 	@mkdir -p build
 	$(PY) -m tests.chaos --kills $(KILLS) $(ARGS)
 
+.PHONY: schema
+schema: setup ## Write docs/schema.sql anew from the migrations
+	$(PY) -m tests.docs._schema
+
 .PHONY: constraints
 constraints: ## Resolve all dependencies anew and rewrite constraints.txt
 	@bash .ci/constraints

@@ -7,6 +7,7 @@ import typer
 
 from helix_temporal.cli import thread
 from helix_temporal.cli.dev import dev
+from helix_temporal.cli.migrate import migrate
 
 app = typer.Typer(
     name="helix-temporal",
@@ -16,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(dev)
+app.command()(migrate)
 app.add_typer(thread.app, name="thread")
 
 

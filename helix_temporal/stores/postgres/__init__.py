@@ -1,7 +1,7 @@
 """Stores on PostgreSQL."""
 
 from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
-from helix_temporal.stores.postgres._migrations import MigrationResult, PostgresMigrations
+from helix_temporal.stores.postgres._migrations import Migration, MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
@@ -9,6 +9,7 @@ from helix_temporal.stores.postgres.threads import PostgresThreads
 
 __all__ = [
     "AsyncpgAdapter",
+    "Migration",
     "MigrationResult",
     "PostgresAdapter",
     "PostgresBackend",

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -85,8 +85,12 @@ class PostgresMigrations:
         """The newest version that this package knows."""
         return self._migrations[-1].version if self._migrations else 0
 
-    async def run(self, *, target: int | None = None) -> MigrationResult:
+    async def run(
+        self, *, target: int | None = None, on_start: Callable[[Migration], None] | None = None
+    ) -> MigrationResult:
         """Apply what is missing, up to ``target`` or all, in one transaction.
+
+        ``on_start`` is told each migration before it runs; where the transaction is run again, again.
 
         However many processes do it at once, each version is applied once: they wait for each other.
         Repeating it applies nothing.
@@ -95,15 +99,16 @@ class PostgresMigrations:
             MigrationError: A migration failed (then none of this run took effect), one that was applied
                 has another text here, or there is no such target.
         """
-        if target is not None and not 1 <= target <= self.latest:
-            raise MigrationError(f"version {target}: there are versions 1 to {self.latest}")
+        self._check_target(target)
 
         async def work(transaction: PostgresExecutor) -> MigrationResult:
-            await transaction.execute(_LOCK, f"helix_temporal:{self._prefix}", timeout=_SECONDS)
+            await transaction.execute(_LOCK, self._lock_name, timeout=_SECONDS)
             await transaction.execute(self._filled(TABLE), timeout=_SECONDS)
             applied = await self._applied(transaction)
             pending = self._pending(applied, target)
             for migration in pending:
+                if on_start is not None:
+                    on_start(migration)
                 await self._apply(transaction, migration)
             versions = tuple(each.version for each in pending)
             return MigrationResult(versions, max((*applied, *versions), default=0))
@@ -115,8 +120,9 @@ class PostgresMigrations:
         """What `run` would apply now; changes nothing.
 
         Raises:
-            MigrationError: One that was applied has another text here.
+            MigrationError: One that was applied has another text here, or there is no such target.
         """
+        self._check_target(target)
         return self._pending(await self._found(), target)
 
     async def current_version(self) -> int:
@@ -149,9 +155,22 @@ class PostgresMigrations:
             )
         return current
 
-    def script(self, migration: Migration) -> str:
-        """A migration's SQL with the prefix in it, and the row that remembers it."""
+    def script(self, migrations: Sequence[Migration]) -> str:
+        """What `run` sends for these migrations, as one script for psql."""
+        parts = ["BEGIN;\n", f"{_LOCK.replace('$1', _quoted(self._lock_name))};\n", self._filled(TABLE)]
+        parts += [f"-- V{each.version} {each.name}\n{self._statements(each)}" for each in migrations]
+        return "\n".join([*parts, "COMMIT;\n"])
+
+    @property
+    def _lock_name(self) -> str:
+        return f"helix_temporal:{self._prefix}"
+
+    def _statements(self, migration: Migration) -> str:
         return f"{self._filled(migration.text).rstrip()}\n\n{self._filled(_remember(migration))}"
+
+    def _check_target(self, target: int | None) -> None:
+        if target is not None and not 1 <= target <= self.latest:
+            raise MigrationError(f"version {target}: there are versions 1 to {self.latest}")
 
     def _filled(self, text: str) -> str:
         return text.replace("{prefix}", self._prefix)
@@ -186,7 +205,7 @@ class PostgresMigrations:
 
     async def _apply(self, transaction: PostgresExecutor, migration: Migration) -> None:
         try:
-            await transaction.execute(self.script(migration), timeout=_SECONDS)
+            await transaction.execute(self._statements(migration), timeout=_SECONDS)
         except StoreUnavailableError:
             raise
         except HelixError as error:
@@ -198,8 +217,13 @@ class PostgresMigrations:
             ) from error
 
 
+def _quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _remember(migration: Migration) -> str:
     return (
         'INSERT INTO "{prefix}migrations" (version, name, checksum, applied_at)\n'
-        f"VALUES ({migration.version}, '{migration.name}', '{migration.checksum}', {NOW});\n"
+        f"VALUES ({migration.version}, {_quoted(migration.name)}, '{migration.checksum}', {NOW});\n"
     )

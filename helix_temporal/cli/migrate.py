@@ -1,0 +1,70 @@
+"""``helix-temporal migrate``: bring the tables in PostgreSQL to the newest version."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.settings import Settings
+from helix_temporal.stores.postgres import Migration, PostgresBackend, PostgresMigrations
+
+
+def migrate(
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit status 1 if something is pending.")
+    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print what would run.")] = False,
+    target: Annotated[int | None, typer.Option(help="Stop at this version; by default the newest.")] = None,
+) -> None:
+    """Apply what is missing, all of it in one transaction or nothing; repeating it does no harm.
+
+    The database is HELIX_POSTGRES_DSN, the start of all tables' names HELIX_TABLE_PREFIX.
+    """
+    try:
+        asyncio.run(_migrate(Settings.from_env(os.environ), target, check=check, sql=sql))
+    except HelixError as error:
+        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _migrate(settings: Settings, target: int | None, *, check: bool, sql: bool) -> None:
+    if settings.postgres_dsn is None:
+        raise InvalidConfigError("postgres_dsn is not set; give HELIX_POSTGRES_DSN")
+    backend = PostgresBackend(
+        settings.postgres_dsn,
+        table_prefix=settings.table_prefix,
+        statement_cache_size=settings.postgres_statement_cache_size,
+    )
+    try:
+        migrations = backend.migrations
+        if sql:
+            pending = await migrations.pending(target)
+            typer.echo(migrations.script(pending) if pending else "-- nothing is pending")
+        elif check:
+            await _check(migrations, settings.table_prefix, target)
+        else:
+            result = await migrations.run(target=target, on_start=_say)
+            typer.echo(_summary(settings.table_prefix, result.current, len(result.applied)))
+    finally:
+        await backend.close()
+
+
+async def _check(migrations: PostgresMigrations, prefix: str, target: int | None) -> None:
+    pending = await migrations.pending(target)
+    for migration in pending:
+        _say(migration)
+    current = await migrations.current_version()
+    typer.echo(f"tables {prefix}*: version {current}, {len(pending)} pending")
+    if pending:
+        raise typer.Exit(1)
+
+
+def _say(migration: Migration) -> None:
+    typer.echo(f"  V{migration.version} {migration.name.replace('_', ' ')}")
+
+
+def _summary(prefix: str, current: int, applied: int) -> str:
+    return f"tables {prefix}*: version {current}, {applied or 'nothing'} applied"

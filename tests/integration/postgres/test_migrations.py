@@ -1,0 +1,249 @@
+"""Versions of the tables: from every older one, by many at once, all or nothing."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
+from helix_temporal.stores.postgres import AsyncpgAdapter, Migration, MigrationResult, PostgresMigrations
+from helix_temporal.stores.postgres._migrations import released
+
+LATEST = released()[-1].version
+ALL = tuple(range(1, LATEST + 1))
+
+_ONE_PROCESS = """
+import asyncio, sys
+from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresMigrations
+async def main(dsn, prefix):
+    adapter = AsyncpgAdapter.from_dsn(dsn, timeout=60)
+    await adapter.fetchval("SELECT 1")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(len((await PostgresMigrations(adapter, table_prefix=prefix).run()).applied), flush=True)
+    await adapter.close()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+async def adapter(postgres_dsn: str) -> AsyncIterator[AsyncpgAdapter]:
+    """A database."""
+    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, timeout=60)
+    yield adapter
+    await adapter.close()
+
+
+@pytest.fixture
+def migrations(adapter: AsyncpgAdapter, table_prefix: str) -> PostgresMigrations:
+    """Of a prefix without any table."""
+    return PostgresMigrations(adapter, table_prefix=table_prefix)
+
+
+def test_versions_have_no_gaps() -> None:
+    """V1 to V7 mean what was published, ours follow."""
+    assert [each.version for each in released()] == list(ALL)
+    assert [each.name for each in released()[:7]] == [
+        "base_tables",
+        "remote_sub_sessions",
+        "pending_client_tool_calls",
+        "root_session",
+        "completed_client_tool_calls",
+        "mode_and_completion_reason",
+        "suspension",
+    ]
+
+
+async def test_an_empty_database_gets_every_version_once(migrations: PostgresMigrations) -> None:
+    """And a second run finds nothing to do."""
+    assert await migrations.current_version() == 0
+    assert await migrations.run() == MigrationResult(ALL, LATEST)
+    assert await migrations.run() == MigrationResult((), LATEST)
+    assert await migrations.verify() == LATEST
+
+
+@pytest.mark.parametrize("older", ALL[:-1])
+async def test_an_older_version_is_brought_up_with_its_data(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str, older: int
+) -> None:
+    """Deployments skip releases, and their sessions stay."""
+    await migrations.run(target=older)
+    await _add_session(adapter, table_prefix)
+    assert await migrations.run() == MigrationResult(ALL[older:], LATEST)
+    (row,) = await adapter.fetch(f'SELECT * FROM "{table_prefix}states"')
+    assert (row["session_id"], row["body"], row["rev"], row["deleted"]) == ("s", b"{}", 0, False)
+
+
+def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, table_prefix: str) -> None:
+    """All workers of a deployment start together."""
+    with ExitStack() as stack:
+        processes = list(_started(stack, 20, postgres_dsn, table_prefix))
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        counts = [int(process.communicate("go\n")[0]) for process in processes]
+    assert sorted(counts) == [0] * 19 + [LATEST]
+
+
+async def test_a_migration_that_fails_leaves_nothing(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+    """Not even what was before it in the same run: the old program still fits."""
+    broken = Migration(3, "broken", 'CREATE TABLE "{prefix}half" (a INT); SELECT * FROM "{prefix}nothing";')
+    migrations = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*released()[:2], broken])
+    with pytest.raises(MigrationError, match="V3 broken failed and nothing was changed") as caught:
+        await migrations.run()
+    assert caught.value.facts["version"] == 3
+    assert await migrations.current_version() == 0
+    assert await _tables(adapter, table_prefix) == []
+
+
+async def test_an_edited_migration_is_refused(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+    """Two databases of the same version would differ."""
+    await PostgresMigrations(adapter, table_prefix=table_prefix).run(target=2)
+    first, second, *others = released()
+    edited = Migration(2, second.name, f"{second.text}-- one more line\n")
+    migrations = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[first, edited, *others])
+    with pytest.raises(MigrationError, match="V2 remote_sub_sessions was applied with another text"):
+        await migrations.run()
+    with pytest.raises(MigrationError, match="another text"):
+        await migrations.verify()
+
+
+async def test_a_version_that_was_left_out_is_refused(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+    """Applied after what was written for it, it may mean something else."""
+    migrations = PostgresMigrations(adapter, table_prefix=table_prefix)
+    await migrations.run(target=3)
+    await adapter.execute(f'DELETE FROM "{table_prefix}migrations" WHERE version = 2')
+    with pytest.raises(MigrationError, match="version 2 was never applied, yet 3 was"):
+        await migrations.run()
+
+
+async def test_a_target_that_is_not_there_is_refused(migrations: PostgresMigrations) -> None:
+    """A typing error migrates nothing."""
+    with pytest.raises(MigrationError, match=f"there are versions 1 to {LATEST}"):
+        await migrations.run(target=LATEST + 1)
+
+
+@pytest.mark.parametrize("prefix", ["select", "User_", "_" + "x" * 29])
+async def test_prefixes_in_one_database_are_independent(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, prefix: str
+) -> None:
+    """Reserved words, capitals and the longest prefix are names like others; nothing is cut."""
+    await migrations.run(target=1)
+    other = PostgresMigrations(adapter, table_prefix=prefix)
+    try:
+        assert (await other.run()).applied == ALL
+        assert await migrations.current_version() == 1
+        names = await _tables(adapter, prefix)
+        assert max(map(len, names)) <= 63
+        assert f"{prefix}sub_session_refs" in names
+    finally:
+        await _drop(adapter, prefix)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "Üser_", "1a", "a b", 'x"; DROP TABLE s;--', "a" * 31, "a" * 70, "a\n", "a\x00", "a-b", "a.b"],
+)
+def test_a_hostile_prefix_is_refused(adapter: AsyncpgAdapter, prefix: str) -> None:
+    """It is part of every statement."""
+    with pytest.raises(InvalidConfigError, match="table_prefix"):
+        PostgresMigrations(adapter, table_prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", [None, 5, b"x", True])
+def test_a_prefix_that_is_no_text_is_refused(adapter: AsyncpgAdapter, prefix: Any) -> None:
+    """Python would have printed it into the statement."""
+    with pytest.raises(InvalidConfigError, match="text expected"):
+        PostgresMigrations(adapter, table_prefix=prefix)
+
+
+@pytest.mark.parametrize("found", [0, 1, LATEST - 1])
+async def test_older_tables_are_refused(migrations: PostgresMigrations, found: int) -> None:
+    """The first turn would fail on a missing column; the message names the command."""
+    if found:
+        await migrations.run(target=found)
+    with pytest.raises(SchemaVersionError, match="run: helix-temporal migrate") as caught:
+        await migrations.verify()
+    assert caught.value.facts == {"found_version": found, "expected_version": LATEST}
+
+
+async def test_newer_tables_are_refused_unless_allowed(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+) -> None:
+    """An old worker in a rolling deployment may say that it was made for it."""
+    newer = Migration(LATEST + 1, "newer", 'ALTER TABLE "{prefix}states" ADD COLUMN later INT;')
+    upgraded = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*released(), newer])
+    await upgraded.run()
+    with pytest.raises(SchemaVersionError, match="upgrade it"):
+        await migrations.verify()
+    assert await migrations.verify(allow_newer=True) == LATEST + 1
+    assert await migrations.run() == MigrationResult((), LATEST + 1)
+
+
+async def test_times_of_expiry_are_compared_as_numbers(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+) -> None:
+    """As text, 999 would come after 1000 and a session would never expire."""
+    await migrations.run()
+    for number, expires_at in enumerate([1_000, 999, 10**12, 10**13]):
+        await _add_session(adapter, table_prefix, f"s{number}", expires_at=expires_at)
+    rows = await adapter.fetch(
+        f'SELECT session_id FROM "{table_prefix}states" WHERE expires_at < $1 ORDER BY expires_at', 10**12 + 1
+    )
+    assert [row["session_id"] for row in rows] == ["s1", "s0", "s2"]
+
+
+async def test_the_script_does_what_a_run_does(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+) -> None:
+    """Where only a database administrator may change tables."""
+    await adapter.execute(migrations.script(await migrations.pending()))
+    assert await migrations.verify() == LATEST
+    assert await migrations.pending() == ()
+
+
+async def _add_session(adapter: AsyncpgAdapter, prefix: str, session_id: str = "s", **more: int) -> None:
+    columns = {"session_id": session_id, "body": b"{}", "version": 1, "status": "active", **more}
+    columns |= {"created_at": 1, "updated_at": 1}
+    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    await adapter.execute(
+        f'INSERT INTO "{prefix}states" ({", ".join(columns)}) VALUES ({places})', *columns.values()
+    )
+
+
+async def _tables(adapter: AsyncpgAdapter, prefix: str) -> list[str]:
+    rows = await adapter.fetch(
+        "SELECT relname FROM pg_class WHERE starts_with(relname::text, $1) AND relkind IN ('r', 'i')", prefix
+    )
+    return [row["relname"] for row in rows]
+
+
+async def _drop(adapter: AsyncpgAdapter, prefix: str) -> None:
+    rows = await adapter.fetch(
+        "SELECT quote_ident(tablename) AS name FROM pg_tables WHERE starts_with(tablename::text, $1)", prefix
+    )
+    await adapter.execute("; ".join(f"DROP TABLE {row['name']}" for row in rows))
+
+
+def _started(stack: ExitStack, count: int, dsn: str, prefix: str) -> Iterator["subprocess.Popen[str]"]:
+    for _ in range(count):
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", _ONE_PROCESS, dsn, prefix],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(process.kill)
+        yield process
+
+
+async def test_many_tasks_of_one_process_apply_each_version_once(migrations: PostgresMigrations) -> None:
+    """The lock is the transaction's, so one pool may hold many runs."""
+    results = await asyncio.gather(*(migrations.run() for _ in range(8)))
+    assert sorted(len(result.applied) for result in results) == [0] * 7 + [LATEST]

@@ -1,0 +1,36 @@
+"""The named statements against the tables that the migrations make."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from helix_temporal.stores.postgres._queries import Queries, names, shifted, statement
+from tests import _postgres
+
+
+@pytest.fixture
+async def connection(postgres_dsn: str) -> AsyncIterator[Any]:
+    """A connection of one's own, and migrated tables."""
+    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("prepared")):
+        connection = await asyncpg.connect(postgres_dsn)
+        yield connection
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", names())
+async def test_a_statement_fits_the_tables(connection: Any, name: str) -> None:
+    """A column that was renamed is found here, not by the first user of a statement."""
+    await connection.prepare(Queries(_postgres.own_prefix("prepared"))[name])
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_statement_quotes_every_prefix(name: str) -> None:
+    """Without quotes the case of a prefix is lost, and a reserved word is an error."""
+    assert statement(name).count("{prefix}") == statement(name).count('"{prefix}')
+
+
+def test_a_part_is_renumbered_behind_other_arguments() -> None:
+    """A thread's append becomes part of a larger statement without being written twice."""
+    assert shifted("WHERE a = $1 AND b = $12", 3) == "WHERE a = $4 AND b = $15"
