@@ -159,4 +159,4 @@ class MemorySessions:
 
 def _own(row: SessionRow) -> SessionRow:
     """A row of which nobody else holds the state: it came from a caller and goes to callers."""
-    return SessionRow(SessionState.model_validate_json(row.body), row.body)
+    return SessionRow(row.state.model_copy(deep=True), row.body)

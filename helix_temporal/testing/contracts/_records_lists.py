@@ -1,0 +1,166 @@
+"""Listing sessions by what their states say."""
+
+from typing import Any
+
+import pytest
+
+from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
+from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.testing.contracts._records_base import (
+    BY_CREATION,
+    WAYS,
+    ListFixtures,
+    a_change,
+    a_removal,
+    a_row,
+    all_pages,
+    committed,
+    ids,
+    saved,
+)
+
+FILTERS: list[tuple[dict[str, Any], str]] = [
+    ({}, "abcdefg"),
+    ({"user_id": "u1"}, "ab"),
+    ({"user_id": "u"}, ""),
+    ({"agent_type": "x"}, "ac"),
+    ({"agent_type": ""}, "defg"),
+    ({"status": ("completed",)}, "b"),
+    ({"status": ("completed", "failed")}, "bd"),
+    ({"status": ("failed", "active", "completed")}, "abcdefg"),
+    ({"status": ("paused",)}, ""),
+    ({"parent_session_id": "a"}, "ef"),
+    ({"parent_session_id": "z"}, ""),
+    ({"parent_session_id": None}, "abcd"),
+    ({"tags": ("red",)}, "ac"),
+    ({"tags": ("big", "red")}, "a"),
+    ({"tags": ("r",)}, "d"),
+    ({"tags": ("re",)}, ""),
+    ({"metadata": {"k": "v"}}, "ef"),
+    ({"metadata": {"k": "v", "l": "w"}}, "f"),
+    ({"metadata": {"n": "1"}}, ""),
+    ({"metadata": {"o": "{}"}}, ""),
+    ({"metadata": {"v": "k"}}, ""),
+    ({"date_from": 20, "date_to": 50}, "bcd"),
+    ({"date_from": 60}, "fg"),
+    ({"date_to": 10}, ""),
+    ({"date_field": "updated_at", "date_from": 40}, "abdg"),
+    ({"date_field": "updated_at", "date_from": 20, "date_to": 30}, "e"),
+    ({"user_id": "u2", "agent_type": "x"}, "c"),
+    ({"user_id": "u1", "status": ("active", "completed"), "tags": ("red",)}, "a"),
+    ({"status": ("active", "failed"), "parent_session_id": None}, "acd"),
+    ({"status": ("active", "failed"), "date_field": "updated_at", "date_from": 50}, "adg"),
+    ({"agent_type": "x", "date_from": 20}, "c"),
+    ({"parent_session_id": "a", "metadata": {"k": "v"}, "date_field": "updated_at", "date_to": 20}, "f"),
+]
+
+
+class ListContract(ListFixtures):
+    """Filters, orders, pages and totals."""
+
+    @pytest.mark.parametrize(("filters", "expected"), FILTERS)
+    async def test_a_list_holds_what_matches_all_filters(
+        self, listed: SessionRecords, filters: dict[str, Any], expected: str
+    ) -> None:
+        """Each filter alone, and several at once."""
+        query = SessionQuery(order_by=BY_CREATION, **filters)
+        page = await listed.list_sessions(query)
+        assert ("".join(ids(page)), page.total, page.has_more) == (expected, len(expected), False)
+        short = await listed.list_sessions(query.model_copy(update={"limit": 1}))
+        assert (ids(short), short.total) == (list(expected[:1]), len(expected))
+        assert short.has_more == (len(expected) > 1)
+
+    @pytest.mark.parametrize("filters", WAYS)
+    @pytest.mark.parametrize(
+        ("field", "direction", "order"),
+        [
+            ("created_at", "asc", "abcdefg"),
+            ("created_at", "desc", "gfedcba"),
+            ("updated_at", "asc", "fecbadg"),
+            ("updated_at", "desc", "gdabcef"),
+        ],
+    )
+    async def test_a_list_is_in_the_order_asked_for(
+        self, listed: SessionRecords, filters: dict[str, Any], field: Any, direction: Any, order: str
+    ) -> None:
+        """Whatever it is filtered by."""
+        expected = ids(await listed.list_sessions(SessionQuery(order_by=BY_CREATION, **filters)))
+        query = SessionQuery(order_by=OrderBy(field=field, direction=direction), **filters)
+        assert ids(await listed.list_sessions(query)) == [each for each in order if each in expected]
+
+    async def test_the_last_updated_come_first_unless_told_otherwise(self, listed: SessionRecords) -> None:
+        """What a person looks for is what they used last."""
+        assert "".join(ids(await listed.list_sessions(SessionQuery()))) == "gdabcef"
+
+    @pytest.mark.parametrize("direction", ["asc", "desc"])
+    async def test_equal_times_go_by_id(self, store: SessionRecords, direction: Any) -> None:
+        """In the same direction, so that the order is total and no page loses or repeats one."""
+        names = ["B", "a", "a0", "b", "\u00e9", "\U0001f600"]
+        for name in names[::-1]:
+            await saved(store, name, updated_at=5)
+        query = SessionQuery(order_by=OrderBy(direction=direction), limit=1)
+        found = await all_pages(store, query)
+        assert found == (names if direction == "asc" else names[::-1])
+
+    async def test_a_summary_is_the_states_own(self, store: SessionRecords, session_id: str) -> None:
+        """A list shows what the state says, whatever its bytes are."""
+        row = a_row(
+            session_id,
+            b"opaque",
+            agent_type="x",
+            user_id="\u00fc \U0001f600",
+            status="interrupted",
+            version=9,
+            step_count=7,
+            tags=("b", "a"),
+            parent_session_id="p",
+            expires_at=2**53 + 1,
+            created_at=2**53 + 3,
+            updated_at=2**62 + 1,
+        )
+        await committed(store, a_change(session_id, row=row))
+        page = await store.list_sessions(SessionQuery())
+        assert page.sessions == (SessionSummary.of(row.state),)
+        assert (page.offset, page.limit, page.next_cursor) == (0, 50, None)
+
+    async def test_times_are_compared_exactly(self, store: SessionRecords) -> None:
+        """They are integers, not doubles."""
+        for at in (1, 0, 2):
+            await saved(store, f"s{at}", created_at=2**60 + at)
+        query = SessionQuery(order_by=BY_CREATION, date_from=2**60 + 1)
+        assert ids(await store.list_sessions(query)) == ["s1", "s2"]
+
+    async def test_a_change_of_the_state_moves_it_in_the_lists(self, listed: SessionRecords) -> None:
+        """From one filter to another, and in the order."""
+        await saved(listed, "a", user_id="u2", created_at=10, updated_at=99, tags=("blue",))
+        assert ids(await listed.list_sessions(SessionQuery(user_id="u1"))) == ["b"]
+        assert ids(await listed.list_sessions(SessionQuery(user_id="u2"))) == ["a", "d", "c"]
+        assert ids(await listed.list_sessions(SessionQuery(tags=("red",)))) == ["c"]
+        assert ids(await listed.list_sessions(SessionQuery(tags=("blue",)))) == ["a"]
+        page = await listed.list_sessions(SessionQuery())
+        assert ("".join(ids(page)), page.total) == ("agdbcef", 7)
+
+    async def test_a_commit_without_a_state_leaves_the_lists(self, listed: SessionRecords) -> None:
+        """So does one that is refused."""
+        before = await listed.list_sessions(SessionQuery())
+        await committed(listed, a_change("a", 1, row=None))
+        assert await listed.commit(a_change("b", 0, row=a_row("b", user_id="u9"))) is None
+        assert await listed.list_sessions(SessionQuery()) == before
+
+    async def test_a_deleted_session_is_in_no_list(self, listed: SessionRecords) -> None:
+        """Until it is made anew."""
+        await committed(listed, a_removal("a", 1))
+        assert ids(await listed.list_sessions(SessionQuery(user_id="u1"))) == ["b"]
+        assert (await listed.list_sessions(SessionQuery())).total == 6
+        await saved(listed, "a", user_id="u3")
+        assert ids(await listed.list_sessions(SessionQuery(user_id="u3"))) == ["a"]
+
+    async def test_text_in_filters_is_only_text(self, store: SessionRecords) -> None:
+        """Filters come from clients: nothing in one is syntax, and none is too long."""
+        texts = ("'; --", "a,b", "{a}", "*", '"\\', "\u00e9", "e\u0301", "x" * 5000, "x" * 4999 + "y", "")
+        for n, text in enumerate(texts):
+            fields = {"user_id": text, "agent_type": text, "tags": (text,), "metadata": {text: text}}
+            await saved(store, f"s{n}", **fields)
+        for n, text in enumerate(texts):
+            for filters in ({"user_id": text}, {"tags": (text,)}, {"metadata": {text: text}}):
+                assert ids(await store.list_sessions(SessionQuery.model_validate(filters))) == [f"s{n}"]
