@@ -1,15 +1,24 @@
 """Every lock manager keeps the same promises."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.file import FileBackend
+from helix_temporal.stores.file.locks import FileLocks
 from helix_temporal.stores.memory.locks import MemoryLocks
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
+from tests import _postgres
 from tests.unit.stores._redis import backend_on
+
+PREFIX: Final = _postgres.own_prefix("locks")
 
 
 class TestMemoryLocks(LocksContract):
@@ -22,6 +31,43 @@ class TestMemoryLocks(LocksContract):
     async def another(self, locks: MemoryLocks) -> MemoryLocks:
         """Memory is of one process: there is no other."""
         return locks
+
+
+class TestFileLocks(LocksContract):
+    @pytest.fixture
+    async def locks(self, tmp_path: Path) -> FileLocks:
+        """An empty directory."""
+        return FileBackend(tmp_path).locks
+
+    @pytest.fixture
+    async def another(self, locks: FileLocks, tmp_path: Path) -> FileLocks:
+        """The same directory."""
+        return FileBackend(tmp_path).locks
+
+
+class TestPostgresLocks(LocksContract, ServerClockContract):
+    @pytest.fixture
+    async def postgres(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+        """Empty tables."""
+        async with _postgres.emptied(postgres_dsn, PREFIX) as backend:
+            yield backend
+
+    @pytest.fixture
+    async def locks(self, postgres: PostgresBackend) -> PostgresLocks:
+        """A real server."""
+        return postgres.locks
+
+    @pytest.fixture
+    async def another(self, locks: PostgresLocks, postgres_dsn: str) -> AsyncIterator[PostgresLocks]:
+        """Other connections to the same tables."""
+        backend = PostgresBackend(postgres_dsn, table_prefix=PREFIX, timeout=60)
+        yield backend.locks
+        await backend.close()
+
+    @pytest.fixture
+    async def threads(self, postgres: PostgresBackend) -> HotThreads:
+        """Threads in the same database."""
+        return HotThreads(postgres.threads)
 
 
 class RedisContract(LocksContract, ServerClockContract):

@@ -1,14 +1,23 @@
 """Every usage store keeps the same promises."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from helix_temporal.stores.file import FileBackend
+from helix_temporal.stores.file.usage import FileUsage
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.usage import RedisUsage
 from helix_temporal.testing.contracts.usage import UsageContract
+from tests import _postgres
 from tests.unit.stores._redis import backend_on
+
+PREFIX: Final = _postgres.own_prefix("usage")
 
 
 class TestMemoryUsage(UsageContract):
@@ -21,6 +30,38 @@ class TestMemoryUsage(UsageContract):
     async def another(self, usage: MemoryUsage) -> MemoryUsage:
         """Memory is of one process: there is no other."""
         return usage
+
+
+class TestFileUsage(UsageContract):
+    @pytest.fixture
+    async def usage(self, tmp_path: Path) -> FileUsage:
+        """An empty directory."""
+        return FileBackend(tmp_path).usage
+
+    @pytest.fixture
+    async def another(self, usage: FileUsage, tmp_path: Path) -> FileUsage:
+        """The same directory."""
+        return FileBackend(tmp_path).usage
+
+
+class TestPostgresUsage(UsageContract):
+    @pytest.fixture
+    async def postgres(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+        """Empty tables."""
+        async with _postgres.emptied(postgres_dsn, PREFIX) as backend:
+            yield backend
+
+    @pytest.fixture
+    async def usage(self, postgres: PostgresBackend) -> PostgresUsage:
+        """A real server."""
+        return postgres.usage
+
+    @pytest.fixture
+    async def another(self, usage: PostgresUsage, postgres_dsn: str) -> AsyncIterator[PostgresUsage]:
+        """Other connections to the same tables."""
+        backend = PostgresBackend(postgres_dsn, table_prefix=PREFIX, timeout=60)
+        yield backend.usage
+        await backend.close()
 
 
 class RedisContract(UsageContract):

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from helix_temporal.stores.file._documents import Documents
+from helix_temporal.stores.file.locks import FileLocks
 from helix_temporal.stores.file.payloads import FilePayloads
 from helix_temporal.stores.file.threads import FileThreads
+from helix_temporal.stores.file.usage import FileUsage
 
 
 class FileBackend:
@@ -14,13 +16,15 @@ class FileBackend:
 
     Args:
         directory: Made by the first write.  Sessions and threads of one id lie in one file below
-            ``sessions``, payloads below ``payloads``.
+            ``sessions``, payloads below ``payloads``, locks below ``locks``, usage below ``usage``.
     """
 
     def __init__(self, directory: Path) -> None:
         self.documents = Documents(directory / "sessions")
         self.threads = FileThreads(self.documents)
         self.payloads = FilePayloads(Documents(directory / "payloads", cache_bytes=0))
+        self.locks = FileLocks(Documents(directory / "locks"))
+        self.usage = FileUsage(Documents(directory / "usage"))
 
     async def check(self) -> None:
         """Refuse a directory that takes no writes or locks; see `HotTier.check`."""

@@ -3,9 +3,11 @@
 from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.postgres.threads import PostgresThreads
+from helix_temporal.stores.postgres.usage import PostgresUsage
 
 
 class PostgresBackend:
@@ -44,6 +46,8 @@ class PostgresBackend:
         self.threads = PostgresThreads(self.adapter, table_prefix=table_prefix)
         self.sessions = PostgresSessions(self.adapter, table_prefix=table_prefix)
         self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
+        self.locks = PostgresLocks(self.adapter, table_prefix=table_prefix)
+        self.usage = PostgresUsage(self.adapter, table_prefix=table_prefix)
         self.migrations = PostgresMigrations(self.adapter, table_prefix=table_prefix)
 
     async def check(self) -> None:

@@ -1,0 +1,63 @@
+"""Locks in PostgreSQL: one row a key, one statement an operation, by the server's clock."""
+
+from typing import Any
+
+from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores._lease_rules import Claim
+from helix_temporal.stores._leases import Leases
+from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres._protocol import PostgresAdapter
+from helix_temporal.stores.postgres._queries import Queries
+
+
+class PostgresLocks(Leases):
+    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+
+    A lease is a row, not an advisory lock: it belongs to no connection, so it outlives the one that took it
+    and works through a pooler in transaction mode.  Each operation is one statement, in a transaction of
+    its own.
+
+    Args:
+        table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
+        default_ttl_ms: How long a lease lasts if the caller does not say.
+
+    Raises:
+        InvalidConfigError: The prefix or the time is not acceptable.
+    """
+
+    def __init__(
+        self,
+        adapter: PostgresAdapter,
+        *,
+        table_prefix: str = DEFAULT_PREFIX,
+        default_ttl_ms: int = DEFAULT_TTL_MS,
+    ) -> None:
+        super().__init__(default_ttl_ms=default_ttl_ms)
+        self._adapter, self._queries = adapter, Queries(table_prefix)
+
+    async def _take(self, wanted: Claim) -> LockInfo | None:
+        row = await self._adapter.fetchrow(
+            self._queries["lock_take"], wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms
+        )
+        if row is None:
+            return None
+        return LockInfo(
+            key=wanted.key,
+            owner=wanted.owner,
+            fencing_token=row["fencing_token"],
+            ttl_ms=wanted.ttl_ms,
+            acquired_at=row["acquired_at"],
+            expires_at=row["expires_at"],
+        )
+
+    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return await self._one("lock_extend", key, token, ttl_ms) is not None
+
+    async def _free(self, key: str, token: int) -> bool:
+        return await self._one("lock_free", key, token) is not None
+
+    async def _held(self, key: str) -> bool:
+        return bool(await self._one("lock_held", key))
+
+    async def _one(self, name: str, *args: Any) -> Any:
+        return await self._adapter.fetchval(self._queries[name], *args)

@@ -1,0 +1,79 @@
+"""Usage in PostgreSQL: one row an entry, pages and totals by index."""
+
+from typing import Any, Final
+
+from helix_temporal.models.usage import UsageEntry
+from helix_temporal.stores import _usage_rules as rules
+from helix_temporal.stores._usage import UsageLedger
+from helix_temporal.stores._usage_rules import Wanted
+from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres._protocol import PostgresAdapter
+from helix_temporal.stores.postgres._queries import Queries
+
+_BETWEEN: Final = "\x01"
+"""Between session and entry id in the key: no id has it, and it sorts before all that ids have."""
+
+
+class PostgresUsage(UsageLedger):
+    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+
+    Args:
+        table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
+
+    Raises:
+        InvalidConfigError: The prefix is not acceptable.
+    """
+
+    def __init__(self, adapter: PostgresAdapter, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._adapter, self._queries = adapter, Queries(table_prefix)
+
+    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+        added = await self._adapter.fetchval(
+            self._queries["usage_add"],
+            f"{entry.session_id}{_BETWEEN}{entry.id}",
+            entry.session_id,
+            entry.agent_type,
+            entry.kind,
+            entry.run_id,
+            entry.step_count,
+            entry.timestamp,
+            body,
+        )
+        return added is not None
+
+    async def _of_session(
+        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+    ) -> list[UsageEntry]:
+        found, _ = await self._session_page(session_id, wanted, limit, offset)
+        return found
+
+    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+        if wanted.session_id is not None:
+            return await self._session_page(wanted.session_id, wanted, limit, offset)
+        if wanted.agent_type is not None:
+            return await self._page("usage_page_agent", wanted, limit, offset, wanted.agent_type)
+        return await self._page("usage_page_all", wanted, limit, offset)
+
+    async def _any(self, session_id: str) -> bool:
+        return bool(await self._adapter.fetchval(self._queries["usage_any"], session_id))
+
+    async def _drop(self, session_id: str) -> bool:
+        return bool(await self._adapter.fetchval(self._queries["usage_delete"], session_id))
+
+    async def _session_page(
+        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+    ) -> tuple[list[UsageEntry], int]:
+        steps = (wanted.first_step, wanted.last_step)
+        return await self._page(
+            "usage_page_session", wanted, limit, offset, session_id, *steps, wanted.agent_type
+        )
+
+    async def _page(
+        self, name: str, wanted: Wanted, limit: int | None, offset: int, *scope: Any
+    ) -> tuple[list[UsageEntry], int]:
+        kinds = None if wanted.kinds is None else sorted(wanted.kinds)
+        rows = await self._adapter.fetch(
+            self._queries[name], kinds, wanted.run_id, wanted.since, wanted.until, limit, offset, *scope
+        )
+        bodies = [row["body"] for row in rows if row["body"] is not None]
+        return [rules.from_body(body, "usage in PostgreSQL") for body in bodies], rows[0]["total"]
