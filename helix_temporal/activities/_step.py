@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import (
     LARGE_ARGUMENTS,
     advance,
@@ -57,6 +58,7 @@ class Stepper:
 
     Args:
         flush_each_step: Archive every step at once; otherwise only at open and at the end.
+        states: Keeps the session store in step; None where there is none.
     """
 
     def __init__(
@@ -67,10 +69,12 @@ class Stepper:
         limits: StepLimits | None = None,
         *,
         flush_each_step: bool = True,
+        states: StateKeeper | None = None,
     ) -> None:
         self._threads, self._agents, self._payloads = threads, agents, payloads
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
+        self._states = states
 
     async def run(self, request: RunStepInput) -> RunStepResult:
         """Run a step, or find it standing: a model call whose answer stands is never made again.
@@ -86,6 +90,8 @@ class Stepper:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._standing(request, thread_id, seen)
+        if self._states is not None and request.inputs[0].call is None:
+            await self._states.begin(request)
         inputs = await self._messages(thread_id, seen.inputs)
         state = state_of(seen.view)
         answer = await self._ask(agent, request, thread_id, state, seen.view, inputs)
@@ -103,7 +109,7 @@ class Stepper:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
         stored = answer if not appended.repeated else from_record(appended.records[-1])
-        return self._result(appended, stored, receipt, seen.dropped)
+        return await self._result(request, appended, stored, receipt, seen.dropped)
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a model call, so that the turn ends with every call answered.
@@ -131,6 +137,7 @@ class Stepper:
             archived=is_archived(receipt),
             backlog=receipt.pending_bytes,
             slice_version=appended.header.slice_version,
+            **await self._committed(request, appended),
         )
 
     # -- looking
@@ -162,7 +169,8 @@ class Stepper:
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive(step, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
-        return self._result(appended, from_record(appended.records[-1]), receipt, seen.dropped)
+        stored = from_record(appended.records[-1])
+        return await self._result(request, appended, stored, receipt, seen.dropped)
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """Every input is in the thread already: where its answer is.
@@ -278,13 +286,27 @@ class Stepper:
                 advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True)
             )
             try:
-                return await self._threads.append(replace(step, slice=data, slice_version=version))
+                return await self._write(replace(step, slice=data, slice_version=version), request)
             except StaleStateError:
                 facts = await self._threads.facts(step.thread_id)
                 state, version = parse_state(facts.slice), facts.slice_version
         raise StaleStateError(
             f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
         )
+
+    async def _write(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> Appended:
+        if self._states is not None:
+            appended = await self._states.append(step, request)
+            if appended is not None:
+                return appended
+        return await self._threads.append(step)
+
+    async def _committed(self, request: RunStepInput | EndTurnInput, appended: Appended) -> dict[str, Any]:
+        """Commit the state of a turn that has ended; what the workflow must know of it."""
+        if self._states is None:
+            return {}
+        values = await self._states.finish(request, appended, parse_state(appended.header.slice))
+        return {} if values is None else {"values": dict(values)}
 
     async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
         """Make sure of a step that was seen standing; with its state, should the record have lost it."""
@@ -313,8 +335,13 @@ class Stepper:
                 if each.ref is not None:
                     await self._payloads.drop(thread_id, each.ref)
 
-    def _result(
-        self, appended: Appended, answer: Message, receipt: FlushReceipt, dropped: tuple[str, ...]
+    async def _result(
+        self,
+        request: RunStepInput,
+        appended: Appended,
+        answer: Message,
+        receipt: FlushReceipt,
+        dropped: tuple[str, ...],
     ) -> RunStepResult:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
@@ -327,6 +354,10 @@ class Stepper:
             fields |= {"archived": False, "backlog": receipt.pending_bytes}
         if dropped:
             fields["dropped"] = dropped
+        if not answer.tool_calls:
+            fields |= await self._committed(request, appended)
+        elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
+            fields["stop"] = stop
         return RunStepResult(**fields)
 
     def _small(self, call: ToolCall) -> ToolCall:

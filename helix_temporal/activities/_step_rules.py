@@ -68,12 +68,25 @@ def advance(
         "steps": state.steps + (1 if step.answer is not None else 0),
         "usage": state.usage + usage,
     }
+    same_turn = request.run_id == state.run
+    answered = 1 if step.answer is not None else 0
+    changes |= {
+        "run": request.run_id,
+        "turn_steps": (state.turn_steps if same_turn else 0) + answered,
+        "changed": state.changed if same_turn else (),
+    }
     if isinstance(request, RunStepInput):
         changes["agent"] = request.agent
         if request.values is not None:
             check_values(request.values)
             changes["values"] = request.values
+            changes["changed"] = _changed(changes["changed"], state.values, request.values)
     return state.model_copy(update=changes)
+
+
+def _changed(before: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = {key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key]}
+    return tuple(sorted({*before, *keys}))
 
 
 def state_of(view: StepView) -> SliceState:

@@ -1,10 +1,13 @@
 """Activities ``helix.sessions.*``: what the session workflow asks of the stores and the model."""
 
+from typing import Any
+
 from temporalio import activity
 
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
 from helix_temporal.activities._step_rules import check_values
 from helix_temporal.activities._wire import as_reopen
@@ -31,6 +34,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     SaveValuesResult,
 )
+from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import (
     Create,
     ForkThread,
@@ -50,6 +54,7 @@ class SessionActivities:
 
     Args:
         beat_every: Seconds between background heartbeats.
+        states: Keeps the session store in step; None where there is none.
     """
 
     def __init__(
@@ -62,9 +67,10 @@ class SessionActivities:
         *,
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
+        states: StateKeeper | None = None,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
-        self._payloads = payloads
+        self._payloads, self._states = payloads, states
         self._beat_every, self._inline_text = beat_every, inline_text
 
     @activity.defn(name="helix.sessions.open")
@@ -89,8 +95,9 @@ class SessionActivities:
                 ),
                 progress,
             )
-        header = opened.header
-        stored = SliceState.model_validate_json(header.slice) if header.slice else state
+            header = opened.header
+            stored = SliceState.model_validate_json(header.slice) if header.slice else state
+            kept = await self._open_state(request, header, stored)
         return OpenSessionResult(
             handle=OpenHandle(epoch=epoch, head=header.head, slice_version=header.slice_version),
             facts=agent.facts(),
@@ -99,31 +106,46 @@ class SessionActivities:
             cut=opened.cut,
             turns=stored.turns,
             usage=stored.usage,
-            values=stored.values or None,
+            values=dict(kept.values) or None,
+            stale_values=dict(kept.values) != stored.values,
+            notes=kept.notes,
         )
 
     @activity.defn(name="helix.sessions.save")
     @typed
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
-        """Save the application's values; a repeat finds them saved."""
-        check_values(request.values)
+        """Save the application's values, and how the session ended; a repeat finds it saved."""
+        version = 0 if request.values is None else await self._save_values(request, request.values)
+        if self._states is not None:
+            await self._states.close(request)
+        return SaveValuesResult(version=version)
+
+    async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
+        check_values(values)
         for _ in range(_SAVE_TRIES):
             facts = await self._threads.facts(request.thread_id)
             state = SliceState.model_validate_json(facts.slice) if facts.slice else SliceState()
-            if state.values == request.values:
-                return SaveValuesResult(version=facts.slice_version)
-            changed = state.model_copy(update={"values": request.values})
+            if state.values == values:
+                return facts.slice_version
+            changed = state.model_copy(update={"values": values})
             data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
             try:
-                version = await self._threads.save_slice(
+                return await self._threads.save_slice(
                     request.thread_id, request.epoch, data, facts.slice_version
                 )
             except StaleStateError:
                 continue
-            return SaveValuesResult(version=version)
         raise StoreUnavailableError(
             f"session {request.thread_id!r}: its state kept changing while it was saved"
         )
+
+    async def _open_state(
+        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+    ) -> OpenedState:
+        if self._states is None:
+            return OpenedState(stored.values)
+        source = await self._states.source(request) if request.mode == "fork" else None
+        return await self._states.open(request, header, stored, source)
 
     async def _new_state(self, request: OpenSessionInput) -> SliceState:
         agent = self._agents.get(request.agent)

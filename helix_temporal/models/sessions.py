@@ -175,6 +175,8 @@ class CallPolicy(Model):
     finaliser_budget: float = 120.0
     flush_retry_maximum: float = 60.0
     flush_each_step: bool = True
+    keeps_state: bool = False
+    """There is a session store: it is told how the session ends."""
 
 
 class OpenHandle(Model):
@@ -206,6 +208,7 @@ class Carried(Model):
     close: bool = False
     values: CheckedObject | None = None
     saved_values: CheckedObject | None = None
+    notes: tuple[Receipt, ...] = ()
 
 
 class SessionInput(Model):
@@ -284,6 +287,9 @@ class SliceState(Model):
         steps: Model calls whose answers are in the thread.
         usage: Sum over model calls, and over tools that used models.
         values: The application's own state.
+        run: Of the newest turn; its state may have to be committed from here.
+        turn_steps: Model calls of that turn.
+        changed: Keys of ``values`` that it changed.
     """
 
     agent: str = ""
@@ -293,3 +299,6 @@ class SliceState(Model):
     steps: int = 0
     usage: Usage = Usage()
     values: CheckedObject = Field(default_factory=dict)
+    run: str | None = None
+    turn_steps: int = 0
+    changed: tuple[str, ...] = ()

@@ -12,7 +12,15 @@ from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import Epoch, Head, Position
-from helix_temporal.models.sessions import AnswerRef, CallPolicy, ForkFrom, Mode, OpenHandle
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    CallPolicy,
+    ExitReason,
+    ForkFrom,
+    Mode,
+    OpenHandle,
+    Receipt,
+)
 
 
 class ReopenHeads(Model):
@@ -29,7 +37,11 @@ class ReopenHeads(Model):
 
 
 class OpenSessionInput(Model):
-    """Open a session's thread: create, continue, fork, rewind or re-open it."""
+    """Open a session's thread: create, continue, fork, rewind or re-open it.
+
+    Attributes:
+        abandoned: The run of a turn that was aborted: it ends, and what its tools staged is dropped.
+    """
 
     session_id: Id
     thread_id: Id
@@ -40,6 +52,7 @@ class OpenSessionInput(Model):
     reopen: ReopenHeads | None = None
     rewind_to: Head | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
+    abandoned: str | None = None
 
 
 class OpenSessionResult(Model):
@@ -48,7 +61,10 @@ class OpenSessionResult(Model):
     Attributes:
         created: The thread is new.
         cut: Messages of an unfinished turn that were cut.
-        turns, usage, values: From the slice.
+        turns, usage: From the slice.
+        values: The custom state, from the session store or the slice.
+        stale_values: The slice has others: they go with the next step.
+        notes: What had to be put right in the session store.
     """
 
     handle: OpenHandle
@@ -59,6 +75,8 @@ class OpenSessionResult(Model):
     turns: int = 0
     usage: Usage = Usage()
     values: CheckedObject | None = None
+    stale_values: bool = False
+    notes: tuple[Receipt, ...] = ()
 
 
 class StepInput(Model):
@@ -81,6 +99,7 @@ class RunStepInput(Model):
     Attributes:
         turn: Number of the turn in the session, from 1.
         values: The application's state if it changed since the last step.
+        run_id: Of the turn, the same for all its steps.
     """
 
     session_id: Id
@@ -91,6 +110,7 @@ class RunStepInput(Model):
     inputs: tuple[StepInput, ...]
     turn: int = 1
     values: CheckedObject | None = None
+    run_id: str | None = None
 
 
 class RunStepResult(Model):
@@ -105,6 +125,8 @@ class RunStepResult(Model):
         backlog: Packed bytes that are not.
         answer: When every input had been answered before: where. The head is unchanged then.
         dropped: Ids of inputs that were in the thread already.
+        values: The application's state, when staged changes of tools went into it.
+        stop: Somebody asked the session store to stop this run: ``interrupt`` or ``abort``.
     """
 
     head: Head
@@ -116,24 +138,38 @@ class RunStepResult(Model):
     slice_version: int = 0
     answer: AnswerRef | None = None
     dropped: tuple[str, ...] = ()
+    values: CheckedObject | None = None
+    stop: str | None = None
 
 
 class EndTurnInput(Model):
-    """Commit tool results without a further model call: the turn ends here."""
+    """Commit tool results without a further model call: the turn ends here, for ``reason``."""
 
     session_id: Id
     thread_id: Id | None = None
     epoch: Epoch
     head: Head
     inputs: tuple[StepInput, ...]
+    run_id: str | None = None
+    reason: ExitReason | None = None
 
 
 class SaveValuesInput(Model):
-    """Save the application's values in the slice; the rest of it stays."""
+    """Save the application's values in the slice, the rest of it stays; and how the session ended.
+
+    Attributes:
+        values: None if they are saved already.
+        session_id: With ``status``: the session store is told.
+        ends_run: The turn under way did not come to its end.
+    """
 
     thread_id: Id
     epoch: Epoch
-    values: CheckedObject
+    values: CheckedObject | None = None
+    session_id: Id | None = None
+    status: str | None = None
+    error: str | None = None
+    ends_run: bool = False
 
 
 class SaveValuesResult(Model):

@@ -95,3 +95,13 @@ class Events:
 def given(**fields: Any) -> dict[str, Any]:
     """Only what was given: histories stay small."""
     return {name: value for name, value in fields.items() if value}
+
+
+def ask_result(result: TurnResult) -> AskResult:
+    """What a turn means to those who asked."""
+    if result.answer is None:
+        return AskResult(
+            status=AskStatus.INTERRUPTED, in_thread=result.in_thread, exit_reason=result.exit_reason
+        )
+    fields: dict[str, Any] = {"text": result.text} if result.text is not None else {}
+    return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)

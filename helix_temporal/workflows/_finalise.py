@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio import workflow
@@ -13,6 +14,29 @@ from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows._turns import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is to be saved of a session that ends.
+
+    Attributes:
+        values: The application's values if they are not saved.
+        status: For the session store.
+        closes: Shut the epoch: a step may still be running somewhere.
+    """
+
+    values: dict[str, Any] | None
+    status: str
+    error: str | None = None
+    closes: bool = False
+
+    def told(self, session_id: str) -> dict[str, Any]:
+        """What the session store is told."""
+        told: dict[str, Any] = {"session_id": session_id, "status": self.status}
+        if self.error is not None:
+            told["error"] = self.error
+        return told | ({"ends_run": True} if self.closes else {})
 
 
 class Finaliser:
@@ -39,16 +63,11 @@ class Finaliser:
         self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
         self.committed = 0
 
-    async def run(
-        self, talk: Conversation, *, values: dict[str, Any] | None, closes: bool
-    ) -> tuple[Receipt, ...]:
-        """Save what is unsaved, archive what is not archived, then drop the hot record if it is.
-
-        ``closes`` shuts the epoch, for when a step may still be running somewhere.
-        """
-        receipts = []
-        if values is not None:
-            receipts.append(await self._save(talk, values))
+    async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
+        """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
+        receipts, closes = [], ending.closes
+        if ending.values is not None or self._calls.policy.keeps_state:
+            receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
         if talk.handle.archived:
@@ -57,10 +76,15 @@ class Finaliser:
             receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
         return tuple(receipts)
 
-    async def _save(self, talk: Conversation, values: dict[str, Any]) -> Receipt:
-        request = SaveValuesInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, values=values)
+    async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
+        request = SaveValuesInput(
+            thread_id=talk.request.thread_id,
+            epoch=talk.handle.epoch,
+            values=ending.values,
+            **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
+        )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
-        if saved is not None:
+        if saved is not None and ending.values is not None:
             update = {"slice_version": saved.version, "archived": False}
             talk.handle = talk.handle.model_copy(update=update)
         return receipt

@@ -71,6 +71,7 @@ class Live:
     run_turns: int = 0
     usage: Usage = field(default_factory=Usage)
     receipts: tuple[Receipt, ...] = ()
+    notes: tuple[Receipt, ...] = ()
     error: str | None = None
     closing: bool = False
     rested: bool = False

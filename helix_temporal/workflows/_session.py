@@ -7,8 +7,8 @@ from typing import Any, Final, NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import ColdTierBehindError, HelixError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.errors import ColdTierBehindError, HelixError, SessionInterruptedError
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -21,8 +21,8 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads
 from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls
-from helix_temporal.workflows._events import Events, given
-from helix_temporal.workflows._finalise import Finaliser, catch_up, describe
+from helix_temporal.workflows._events import Events, ask_result, given
+from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._inbox import Entry
 from helix_temporal.workflows._live import Handlers, Live
@@ -122,6 +122,7 @@ class AgentSession:
         if carried is not None:
             self._live.talk = Conversation(request, carried.handle, carried.facts)
             self._live.turns, self._live.usage = carried.turns, carried.usage
+            self._live.notes = carried.notes
             return
         try:
             opened = await open_conversation(self._calls, request)
@@ -135,9 +136,10 @@ class AgentSession:
         self._calls.policy = opened.policy
         self._live.talk = Conversation(request, opened.handle, opened.facts)
         self._live.turns, self._live.usage = opened.turns, opened.usage
+        self._live.notes = opened.notes
         if opened.values:
             self.values = {**self.values, **opened.values}
-            self._saved_values = dict(opened.values)
+            self._saved_values = {} if opened.stale_values else dict(opened.values)
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
@@ -201,14 +203,11 @@ class AgentSession:
         self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         try:
             result = await self._live.turn_task
-        except asyncio.CancelledError:
-            if not self._live.aborting or _is_cancelled():
+        except (asyncio.CancelledError, SessionInterruptedError) as stopped:
+            aborting = self._live.aborting or isinstance(stopped, SessionInterruptedError)
+            if not aborting or _is_cancelled():
                 raise
-            # A late attempt of the step must not bring the turn back.
-            await reopen(self._calls, self._live.open, ReopenHeads(known=start, turn_start=start))
-            self._live.inbox.finish(
-                AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED)
-            )
+            await self._abandon(turn, start)
             return
         except ColdTierBehindError as behind:
             # Refused before anything of the turn was in the thread.
@@ -221,13 +220,21 @@ class AgentSession:
                 self._live.quiet_since = workflow.now()
         if turn.took_values:
             self._saved_values = saved
+        if turn.promoted is not None:
+            self.values = {**self.values, **turn.promoted}
         await self._turn_over(turn, result, entries)
+
+    async def _abandon(self, turn: Turn, start: Head) -> None:
+        """Cut what the turn left in the thread: a late attempt of its step must not bring it back."""
+        heads = ReopenHeads(known=start, turn_start=start)
+        await reopen(self._calls, self._live.open, heads, abandoned=turn.run_id)
+        self._live.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
             self._live.inbox.put_back(result.dropped)
-        self._live.inbox.finish(_ask_result(result), answer=result.answer)
+        self._live.inbox.finish(ask_result(result), answer=result.answer)
         fresh = [entry for entry in entries if entry.message.id not in result.dropped]
         if not fresh:
             return
@@ -279,6 +286,7 @@ class AgentSession:
             close=self._live.close,
             values=self.values,
             saved_values=self._saved_values,
+            notes=self._live.notes,
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
@@ -299,7 +307,8 @@ class AgentSession:
         live = self._live
         live.status = Status.ENDING
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
-        live.receipts = await finaliser.run(live.open, values=self._unsaved(), closes=False)
+        ending = Ending(self._unsaved(), "paused" if live.exit is ExitReason.WAITING else "completed")
+        live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if not live.has_messages:
             await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
@@ -319,7 +328,9 @@ class AgentSession:
         committed = 0
         if self._live.talk is not None:
             finaliser = self._finaliser()
-            self._live.receipts = await finaliser.run(self._live.open, values=self._unsaved(), closes=True)
+            status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
+            ending = Ending(self._unsaved(), status, self._live.error, closes=True)
+            self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
         self._give_up(in_thread=committed > self._live.turn_start.position)
@@ -380,14 +391,6 @@ class AgentSession:
             error=self._live.error,
         )
 
-
-def _ask_result(result: TurnResult) -> AskResult:
-    if result.answer is None:
-        return AskResult(
-            status=AskStatus.INTERRUPTED, in_thread=result.in_thread, exit_reason=result.exit_reason
-        )
-    fields: dict[str, Any] = {"text": result.text} if result.text is not None else {}
-    return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)
 
 
 def _is_cancelled() -> bool:

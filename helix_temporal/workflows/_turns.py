@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import Head
@@ -105,6 +105,8 @@ class Turn:
     Attributes:
         interrupted: Whether to end after the present step.
         took_values: The application's values are in the thread with one of its steps.
+        run_id: Names the turn in the session store.
+        promoted: The application's values after tools' staged changes went into them.
     """
 
     def __init__(
@@ -119,6 +121,8 @@ class Turn:
         self._calls, self._talk = calls, conversation
         self._number, self._max_steps, self._values = number, max_steps, values
         self.took_values = False
+        self.run_id = calls.new_id()[:16]
+        self.promoted: dict[str, Any] | None = None
         self._start = conversation.head
         self._reopens = 0
         self.interrupted = False
@@ -143,7 +147,11 @@ class Turn:
             result = await self._step(inputs)
             dropped = dropped or result.dropped
             if not result.calls:
+                self.promoted = result.values
                 return self._answered(result, dropped, stepped=result.head != before)
+            if result.stop == "abort":
+                raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
+            self.interrupted = self.interrupted or result.stop is not None
             outcomes = await self._tools(result)
             if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
                 await self._reopen(before)
@@ -185,10 +193,14 @@ class Turn:
                     epoch=talk.handle.epoch,
                     head=talk.head,
                     inputs=inputs,
+                    run_id=self.run_id,
+                    reason=reason,
                 )
             )
 
-        talk.take(await self._at_head(attempt, inputs, answered=False))
+        result = await self._at_head(attempt, inputs, answered=False)
+        self.promoted = result.values
+        talk.take(result)
         return self._turn_result(reason, dropped=dropped)
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
@@ -209,6 +221,7 @@ class Turn:
                     head=talk.head,
                     inputs=inputs,
                     turn=self._number,
+                    run_id=self.run_id,
                     **_present(values=None if self.took_values else self._values),
                 )
             )
@@ -303,8 +316,12 @@ class Turn:
         )
 
 
-async def reopen(calls: Calls, talk: Conversation, heads: ReopenHeads) -> None:
+async def reopen(
+    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None
+) -> None:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
+
+    ``abandoned`` is the run of a turn that is given up.
 
     Raises:
         FencedError: Another execution took the thread over.
@@ -315,6 +332,7 @@ async def reopen(calls: Calls, talk: Conversation, heads: ReopenHeads) -> None:
             "reopen": heads,
             "mode": "continue",
             "rewind_to": None,
+            "abandoned": abandoned,
         }
     )
     try:

@@ -1,0 +1,320 @@
+"""The session store's part in a session: its state follows the thread, turn by turn.
+
+The thread is appended first, with the slice that says what the turn changed; the state is committed
+after it.  So a state may lag behind its thread by the turn whose commit was lost, and is then brought
+forward from the slice; it is ahead only of a thread that lost what it had acknowledged (an unsafe
+Redis, ``flush="exit"``), and then goes back to a checkpoint that the thread still holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.errors import SessionNotFoundError, StaleStateError, ThreadBehindStateError
+from helix_temporal.models.checkpoints import CheckpointMeta, StepCommit
+from helix_temporal.models.queries import MAX_LIMIT
+from helix_temporal.models.records import Head
+from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus, StopKind
+from helix_temporal.models.sessions import ExitReason, Receipt, SliceState
+from helix_temporal.models.states import (
+    CreateSession,
+    ErrorInfo,
+    ForkOrigin,
+    MergeChanges,
+    SessionState,
+    SessionStatus,
+    StateChange,
+)
+from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+_ANY: Final = frozenset(SessionStatus)
+_TRIES: Final = 5
+_RUN_ENDS: Final = {
+    ExitReason.COMPLETED: RunStatus.COMPLETED,
+    ExitReason.MAX_STEPS: RunStatus.COMPLETED,
+    ExitReason.WAITING: RunStatus.COMPLETED,
+    ExitReason.INTERRUPTED: RunStatus.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """What an open found in the session store.
+
+    Attributes:
+        values: The custom state.
+        notes: What had to be put right, for the session's receipts.
+    """
+
+    values: Mapping[str, Any]
+    notes: tuple[Receipt, ...] = ()
+
+
+class StateKeeper:
+    """Keeps a session's state in step with its thread.
+
+    Args:
+        together: Threads lie in the same store without an archive: a turn's last step and its state
+            are committed in one unit.
+    """
+
+    def __init__(self, store: SessionStore, threads: ThreadStore, *, together: bool = False) -> None:
+        self._store, self._threads, self._together = store, threads, together
+
+    # -- open
+
+    async def open(
+        self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+    ) -> OpenedState:
+        """Create the state, or bring it where the thread is; takes the epoch in the session store.
+
+        ``kept`` is the thread's slice, ``source`` the state of the session that this one is a fork of.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        session_id, epoch = request.session_id, header.epoch
+        notes: tuple[Receipt, ...] = ()
+        state = await self._store.load_state(session_id)
+        if state is None:
+            state = await self._create(request, header, kept, source)
+        elif request.reopen is None and header.head.position == header.committed:
+            state, notes = await self._catch_up(request, state, header, kept)
+        if request.abandoned is not None:
+            await self._end_run(session_id, request.abandoned, RunStatus.ABORTED, epoch)
+            await self._store.discard_staging(session_id, request.abandoned, epoch=epoch)
+        elif request.reopen is None and state.current_run_id is not None:
+            await self._end_run(session_id, state.current_run_id, RunStatus.SUPERSEDED, epoch)
+        await self._store.compare_and_set_status(
+            session_id, _ANY, SessionStatus.ACTIVE, epoch=epoch, operation_id=f"open/{epoch}"
+        )
+        return OpenedState(state.custom_state, notes)
+
+    async def source(self, request: OpenSessionInput) -> SessionState | None:
+        """The state of the session that is forked, if there is one."""
+        if request.fork_from is None:
+            return None
+        return await self._store.load_state(request.fork_from.thread_id)
+
+    async def _create(
+        self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+    ) -> SessionState:
+        options = CreateSession(
+            agent_type=request.agent,
+            custom_state=kept.values if source is None else source.custom_state,
+            metadata=dict(request.metadata),
+            tags=() if source is None else source.tags,
+            head=header.head if header.head.position == header.committed else Head(position=0, last_id=""),
+            forked_from=None
+            if source is None
+            else ForkOrigin(session_id=source.session_id, head=header.head),
+        )
+        return await self._store.create_session(
+            request.session_id, options, if_not_exists=True, epoch=header.epoch
+        )
+
+    async def _catch_up(
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SliceState
+    ) -> tuple[SessionState, tuple[Receipt, ...]]:
+        if state.head == header.head:
+            return state, ()
+        behind = state.head.position < header.head.position
+        if behind and await self._holds(request.thread_id, state.head):
+            return await self._forward(state, header, kept), ()
+        return await self._back(state, header, asked=request.rewind_to is not None)
+
+    async def _forward(self, state: SessionState, header: HotHeader, kept: SliceState) -> SessionState:
+        """The last turn is in the thread and its commit was lost: commit it from the slice."""
+        await self._commit(state.session_id, header.epoch, header.head, kept, RunStatus.COMPLETED, None)
+        return await self._loaded(state.session_id)
+
+    async def _back(
+        self, state: SessionState, header: HotHeader, *, asked: bool
+    ) -> tuple[SessionState, tuple[Receipt, ...]]:
+        """The thread was cut, or lost turns: the newest checkpoint that it still holds counts."""
+        checkpoint = await self._held_checkpoint(state.session_id, header)
+        if checkpoint is None:
+            change = state.model_copy(update={"head": header.head})
+            await self._store.save_state(state.session_id, change, epoch=header.epoch)
+        else:
+            await self._store.restore_checkpoint(
+                state.session_id, checkpoint.id, epoch=header.epoch, operation_id=f"back/{header.epoch}"
+            )
+        note = (
+            f"{ThreadBehindStateError.__name__}: the state was at {state.head.position}, the thread holds "
+            f"{header.head.position}; went back to "
+            f"{'the checkpoint at ' + str(checkpoint.head.position) if checkpoint else 'the thread alone'}"
+        )
+        notes = () if asked else (Receipt(name="state", ok=False, detail=note),)
+        return await self._loaded(state.session_id), notes
+
+    async def _held_checkpoint(self, session_id: str, header: HotHeader) -> CheckpointMeta | None:
+        cursor = None
+        while True:
+            page = await self._store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
+            for each in page.items:
+                reached = each.superseded_by is None and each.head.position <= header.head.position
+                if reached and await self._holds(header.thread_id, each.head):
+                    return each
+            if page.next_cursor is None:
+                return None
+            cursor = page.next_cursor
+
+    async def _holds(self, thread_id: str, head: Head) -> bool:
+        if head.position == 0:
+            return True
+        at = head.position - 1
+        page = await self._threads.read(
+            ReadPage(thread_id, at, head.position, limit=1, committed_only=False, whole=False)
+        )
+        return bool(page.records) and page.records[0].id == head.last_id
+
+    async def _loaded(self, session_id: str) -> SessionState:
+        state = await self._store.load_state(session_id)
+        if state is None:
+            raise SessionNotFoundError(f"session {session_id!r} was deleted while it was being opened")
+        return state
+
+    # -- turns
+
+    async def begin(self, request: RunStepInput) -> None:
+        """Record the run of a turn; one that was left behind by an earlier turn has ended.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        if request.run_id is None:
+            return
+        run = NewRun(run_id=request.run_id, start_head=request.head)
+        for _ in range(_TRIES):
+            try:
+                started = await self._store.start_run(
+                    request.session_id, run, expect_status=_ANY, epoch=request.epoch
+                )
+            except SessionNotFoundError:
+                # A store without persistence lost it; the slice has what it needs at the next open.
+                await self._store.create_session(
+                    request.session_id,
+                    CreateSession(agent_type=request.agent),
+                    if_not_exists=True,
+                    epoch=request.epoch,
+                )
+                continue
+            if isinstance(started, RunStarted) or started.current_run_id is None:
+                return
+            await self._end_run(
+                request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
+            )
+
+    async def stop_asked(self, request: RunStepInput) -> StopKind | None:
+        """Whether somebody asked the store to stop this run."""
+        if request.run_id is None:
+            return None
+        asked = await self._store.get_stop_request(request.session_id, request.run_id)
+        return None if asked is None else asked.kind
+
+    async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> Appended | None:
+        """Append the last step of a turn and commit its state with it; None where that is not possible."""
+        if not (self._together and step.commits and step.slice and step.thread_id == request.session_id):
+            return None
+        kept = SliceState.model_validate_json(step.slice)
+        head = Head(position=step.head.position + len(step.records), last_id=step.records[-1].id)
+        status, reason = _ending(request)
+        _, appended = await self._commit(
+            request.session_id, request.epoch, head, kept, status, reason, append=step
+        )
+        return appended
+
+    async def finish(
+        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SliceState
+    ) -> Mapping[str, Any] | None:
+        """Commit the state of a turn that is in the thread; a repeat finds it committed.
+
+        Returns:
+            The custom state, if staged changes of tools went into it.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        status, reason = _ending(request)
+        promoted, _ = await self._commit(
+            request.session_id, request.epoch, appended.head, kept, status, reason
+        )
+        return (await self._loaded(request.session_id)).custom_state if promoted else None
+
+    async def _commit(
+        self,
+        session_id: str,
+        epoch: int,
+        head: Head,
+        kept: SliceState,
+        status: RunStatus,
+        reason: str | None,
+        append: StepAppend | None = None,
+    ) -> tuple[int, Appended | None]:
+        changed = {key: kept.values[key] for key in kept.changed if key in kept.values}
+        removed = tuple(key for key in kept.changed if key not in kept.values)
+        run = kept.run or f"turn-{kept.turns}"
+        change = StateChange(
+            head=head,
+            merge=MergeChanges(values=changed, removes=removed) if kept.changed else None,
+            status=SessionStatus.ACTIVE,
+            steps=kept.turn_steps,
+        )
+        result, appended = await self._store.save_state_and_promote_staging(
+            session_id,
+            change,
+            StepCommit(step_id=run, run_id=kept.run, step_count=kept.steps),
+            append=append,
+            run=RunChange(status=status, step_count=kept.turn_steps, completion_reason=reason or status.value)
+            if kept.run
+            else None,
+            epoch=epoch,
+        )
+        return result.promoted, appended
+
+    # -- end
+
+    async def close(self, request: SaveValuesInput) -> None:
+        """Store how the session ended.
+
+        Where a step may still be running somewhere, its epoch is shut here as it is in the thread.
+        """
+        if request.status is None or request.session_id is None:
+            return
+        status = SessionStatus(request.status)
+        epoch = request.epoch + 1 if request.ends_run else request.epoch
+        for _ in range(_TRIES):
+            state = await self._loaded(request.session_id)
+            if state.current_run_id is not None and request.ends_run:
+                ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
+                await self._end_run(request.session_id, state.current_run_id, ended, epoch)
+                state = await self._loaded(request.session_id)
+            update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}
+            if request.error is not None:
+                update |= {"failure_reason": "error", "error": ErrorInfo(message=request.error)}
+            if request.values is not None:
+                update["custom_state"] = dict(request.values)
+            changed = state.model_copy(update=update)
+            if changed == state:
+                return
+            try:
+                await self._store.save_state(request.session_id, changed, epoch=epoch)
+            except StaleStateError:
+                continue
+            return
+
+    async def _end_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
+        run = await self._store.get_run(session_id, run_id)
+        if run is not None and run.status.live:
+            change = RunChange(status=status, completion_reason=status.value)
+            await self._store.update_run(session_id, run_id, change, epoch=epoch)
+
+
+def _ending(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | None]:
+    if isinstance(request, RunStepInput) or request.reason is None:
+        return RunStatus.COMPLETED, None
+    return _RUN_ENDS.get(request.reason, RunStatus.COMPLETED), request.reason.value
