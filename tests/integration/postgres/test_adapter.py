@@ -1,0 +1,265 @@
+"""What a real PostgreSQL does to its callers, and what they are told."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from helix_temporal.errors import (
+    HelixError,
+    InvalidConfigError,
+    InvalidMessageError,
+    InvalidRequestError,
+    SchemaVersionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnsupportedServerError,
+)
+from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresExecutor, transact
+from helix_temporal.stores.postgres._check import check_server, refuse_unsupported
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+async def adapter(postgres_dsn: str) -> AsyncIterator[AsyncpgAdapter]:
+    """A database."""
+    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, timeout=30)
+    yield adapter
+    await adapter.close()
+
+
+@pytest.fixture
+async def table(adapter: AsyncpgAdapter, unique: str) -> AsyncIterator[str]:
+    """A table of numbers, two rows in it."""
+    await adapter.execute(f"CREATE TABLE {unique} (id INT PRIMARY KEY, n BIGINT, t TEXT)")
+    await adapter.execute(f"INSERT INTO {unique} VALUES (1, 0), (2, 0)")
+    yield unique
+    await adapter.execute(f"DROP TABLE {unique}")
+
+
+def replaced(dsn: str, *, user: str = "", netloc: str = "", query: str = "", path: str = "") -> str:
+    parts = urlsplit(dsn)
+    place = netloc or f"{user or parts.username}@{parts.hostname}:{parts.port}"
+    return parts._replace(netloc=place, query=query, path=path or parts.path).geturl()
+
+
+async def refusal(dsn: str, statement: str = "SELECT 1") -> HelixError:
+    adapter = AsyncpgAdapter.from_dsn(dsn, timeout=5)
+    try:
+        with pytest.raises(HelixError) as caught:
+            await adapter.fetchval(statement)
+    finally:
+        await adapter.close()
+    return caught.value
+
+
+async def test_transactions_that_deadlock_are_both_done(adapter: AsyncpgAdapter, table: str) -> None:
+    """The server ends one of them; its caller never hears of it."""
+    meeting, met = asyncio.Barrier(2), False
+
+    async def work(on: PostgresExecutor, first: int, second: int) -> None:
+        nonlocal met
+        await on.execute(f"UPDATE {table} SET n = n + 1 WHERE id = $1", first)
+        if not met:
+            await meeting.wait()
+            met = True
+        await on.execute(f"UPDATE {table} SET n = n + 1 WHERE id = $1", second)
+
+    await asyncio.gather(
+        transact(adapter, lambda on: work(on, 1, 2)), transact(adapter, lambda on: work(on, 2, 1))
+    )
+    rows = await adapter.fetch(f"SELECT n FROM {table} ORDER BY id")
+    assert [row["n"] for row in rows] == [2, 2]
+
+
+async def test_statements_that_collide_are_run_again(adapter: AsyncpgAdapter, table: str) -> None:
+    """Where somebody inserted between a statement's look and its write, the second look sees it."""
+    statement = f"""INSERT INTO {table} SELECT 3, 1 FROM (SELECT pg_sleep(0.05)) AS s
+        WHERE NOT EXISTS (SELECT FROM {table} WHERE id = 3)"""
+    done = await asyncio.gather(*(adapter.execute(statement) for _ in range(8)))
+    assert sorted(done) == ["INSERT 0 0"] * 7 + ["INSERT 0 1"]
+
+
+async def test_a_transaction_is_rolled_back_by_any_exception(adapter: AsyncpgAdapter, table: str) -> None:
+    """Also by one of ours: a check that fails after a write takes the write back."""
+
+    async def work(on: PostgresExecutor) -> None:
+        await on.execute(f"UPDATE {table} SET n = 9")
+        raise InvalidRequestError("no")
+
+    with pytest.raises(InvalidRequestError, match="no"):
+        await transact(adapter, work)
+    assert await adapter.fetchval(f"SELECT sum(n)::int FROM {table}") == 0
+
+
+async def test_a_terminated_connection_is_a_passing_error(adapter: AsyncpgAdapter) -> None:
+    """An administrator, a failover or a pooler did it; the next call gets another connection."""
+
+    async def cut() -> None:
+        async with adapter.transaction() as on:
+            await on.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(StoreUnavailableError) as caught:
+        await cut()
+    assert caught.value.retryable
+    assert await adapter.fetchval("SELECT 1") == 1
+
+
+async def test_a_connection_cut_while_idle_costs_at_most_one_call(
+    adapter: AsyncpgAdapter, postgres_dsn: str
+) -> None:
+    """A server restarted in the night; in the morning calls work again."""
+    pid = await adapter.fetchval("SELECT pg_backend_pid()")
+    other = AsyncpgAdapter.from_dsn(postgres_dsn)
+    await other.fetchval("SELECT pg_terminate_backend($1)", pid)
+    await other.close()
+    answers = await asyncio.gather(*(adapter.fetchval("SELECT 1") for _ in range(2)), return_exceptions=True)
+    assert [each for each in answers if not isinstance(each, StoreUnavailableError | int)] == []
+    assert await adapter.fetchval("SELECT 1") == 1
+
+
+@pytest.mark.parametrize("port", [1, 9])
+async def test_a_server_that_is_not_there_is_a_passing_error(port: int) -> None:
+    """It may be starting; the message names the place and not the password."""
+    error = await refusal(f"postgresql://u:{SECRET}@127.0.0.1:{port}/db")
+    assert isinstance(error, StoreUnavailableError)
+    assert f"127.0.0.1:{port}/db" in str(error)
+    assert SECRET not in str(error)
+
+
+async def test_too_many_connections_are_a_passing_error(
+    postgres_dsn: str, adapter: AsyncpgAdapter, unique: str
+) -> None:
+    """Workers of an old deployment are about to end."""
+    await adapter.execute(f"CREATE ROLE {unique} LOGIN CONNECTION LIMIT 0")
+    error = await refusal(replaced(postgres_dsn, user=unique))
+    await adapter.execute(f"DROP ROLE {unique}")
+    assert isinstance(error, StoreUnavailableError)
+    assert error.facts["sqlstate"] == "53300"
+
+
+async def test_a_statement_that_takes_too_long_is_a_passing_error(postgres_dsn: str) -> None:
+    """A lock that somebody holds, a disk that hangs: nobody waits for ever."""
+    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, timeout=0.2)
+    with pytest.raises(StoreUnavailableError, match="TimeoutError"):
+        await adapter.execute("SELECT pg_sleep(20)")
+    await adapter.close()
+
+
+async def test_an_unknown_database_is_a_matter_of_settings(postgres_dsn: str) -> None:
+    """Repeating would not help."""
+    error = await refusal(replaced(postgres_dsn, path="/no_such_database"))
+    assert isinstance(error, InvalidConfigError)
+    assert not error.retryable
+
+
+async def test_a_missing_right_is_a_matter_of_settings(
+    postgres_dsn: str, adapter: AsyncpgAdapter, table: str
+) -> None:
+    """The user exists, and may not read the table."""
+    await adapter.execute(f"CREATE ROLE {table}_reader LOGIN")
+    error = await refusal(replaced(postgres_dsn, user=f"{table}_reader"), f"SELECT * FROM {table}")
+    await adapter.execute(f"DROP ROLE {table}_reader")
+    assert isinstance(error, InvalidConfigError)
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE never (a INT)", "CREATE SCHEMA never"])
+async def test_a_read_only_server_is_refused(postgres_dsn: str, statement: str) -> None:
+    """A standby would give old answers and take no writes."""
+    error = await refusal(replaced(postgres_dsn, query="default_transaction_read_only=on"), statement)
+    assert isinstance(error, UnsupportedServerError)
+    assert "read-only" in str(error)
+
+
+async def test_a_read_only_server_is_refused_at_start(postgres_dsn: str) -> None:
+    """Before a worker takes any work."""
+    backend = PostgresBackend(replaced(postgres_dsn, query="default_transaction_read_only=on"))
+    with pytest.raises(UnsupportedServerError, match="read-only"):
+        await backend.check()
+    await backend.close()
+
+
+async def test_this_server_is_supported(adapter: AsyncpgAdapter) -> None:
+    """What the tests run on."""
+    await check_server(adapter)
+
+
+@pytest.mark.parametrize(
+    ("version", "encoding", "read_only", "found"),
+    [
+        (12, "UTF8", False, "version 12, at least 13 needed"),
+        (16, "SQL_ASCII", False, "encoding is SQL_ASCII, UTF8 needed"),
+        (16, "UTF8", True, "read-only"),
+    ],
+)
+def test_what_would_not_do_is_named(version: int, encoding: str, read_only: bool, found: str) -> None:
+    """What was found and what is needed."""
+    with pytest.raises(UnsupportedServerError, match=found):
+        refuse_unsupported("db:5432/app", version, encoding, read_only=read_only)
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800", "ok \udfff"])
+async def test_text_that_the_server_cannot_hold_is_not_sent(
+    adapter: AsyncpgAdapter, table: str, text: str
+) -> None:
+    """Its own refusal would come in the middle of a transaction, and quote the text."""
+    with pytest.raises(InvalidMessageError, match=r"\$1"):
+        await adapter.execute(f"UPDATE {table} SET t = $1", text)
+    with pytest.raises(InvalidMessageError, match=r"\$2"):
+        await adapter.execute(f"UPDATE {table} SET n = $1 WHERE t = ANY($2::text[])", 1, ["ok", text])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**70])
+async def test_a_number_out_of_range_is_refused_without_being_quoted(
+    adapter: AsyncpgAdapter, table: str, number: int
+) -> None:
+    """Values stay out of messages."""
+    with pytest.raises(InvalidRequestError) as caught:
+        await adapter.execute(f"UPDATE {table} SET n = $1", number)
+    assert str(number) not in str(caught.value)
+
+
+async def test_a_key_that_no_index_can_hold_is_too_large(adapter: AsyncpgAdapter, table: str) -> None:
+    """Instead of an error about pages."""
+    await adapter.execute(f"CREATE INDEX ON {table} (t)")
+    with pytest.raises(TooLargeError):
+        await adapter.execute(f"UPDATE {table} SET t = $1", secrets.token_hex(20_000))
+
+
+async def test_a_missing_table_names_the_command_that_makes_it(postgres_dsn: str, table_prefix: str) -> None:
+    """The most likely mistake of a first deployment."""
+    backend = PostgresBackend(postgres_dsn, table_prefix=table_prefix)
+    with pytest.raises(SchemaVersionError, match="helix-temporal migrate"):
+        await backend.threads.header("t")
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    "dsn", ["", "db", "mysql://db/x", f"postgresql://u:{SECRET}@[::1/db", "postgresql://db:port"]
+)
+def test_a_dsn_that_is_none_is_refused_at_once(dsn: str) -> None:
+    """And not shown: it may hold a password."""
+    with pytest.raises(InvalidConfigError, match="postgres_dsn") as caught:
+        AsyncpgAdapter.from_dsn(dsn)
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_pool_of_ones_own_is_used(postgres_dsn: str) -> None:
+    """An application has one already, with its own ways to connect."""
+    pool = await asyncpg.create_pool(postgres_dsn, min_size=0)
+    adapter = AsyncpgAdapter(pool)
+    assert await adapter.fetchval("SELECT 1") == 1
+    await adapter.close()
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await adapter.fetchval("SELECT 1")
+
+
+async def test_a_closed_adapter_opens_again(adapter: AsyncpgAdapter) -> None:
+    """A worker that drains closes before its last activity has ended."""
+    assert await adapter.fetchval("SELECT 1") == 1
+    await adapter.close()
+    assert await adapter.fetchval("SELECT 1") == 1
