@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head, Record, head_after, unpack
+from helix_temporal.models.records import Head, Record, unpack
 from helix_temporal.stores import _decide
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -19,8 +19,10 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.redis import _replies, _scripts
+from helix_temporal.stores.redis._append import append_args, read_appended, refused
 from helix_temporal.stores.redis._check import check_server
-from helix_temporal.stores.redis._connection import Answer, Connection, Value
+from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis._lane import Answer, Value
 from helix_temporal.stores.redis._replies import Reply
 from helix_temporal.stores.redis._scripts import Script
 
@@ -94,29 +96,9 @@ class RedisThreads:
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
-        _decide.check_step(step)
-        records = step.records
-        end = head_after(step.head, records)
-        numbers, made = _replies.step_args(step, end.position)
-        reply = await self._run(
-            _scripts.APPEND,
-            step.thread_id,
-            numbers,
-            step.head.last_id,
-            end.last_id,
-            step.slice or b"",
-            *made,
-        )
-        if reply is None:
-            return None
-        if reply.status == "A":
-            return Appended(records, end, False, reply.header)
-        stored = tuple(unpack(reply.rest))
-        if reply.status == "R":
-            return Appended(stored, head_after(step.head, stored), True, reply.header)
-        if reply.status == "V":
-            raise _decide.stale_slice(reply.header, step.slice_version)
-        raise self._refused(reply, step.epoch) or _decide.conflict(step, reply.header, stored)
+        args, end = append_args(step)
+        reply = await self._run(_scripts.APPEND, step.thread_id, *args)
+        return None if reply is None else read_appended(reply, step, end)
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
@@ -206,7 +188,7 @@ class RedisThreads:
         reply = _reply(answer, thread_id)
         if reply is None:
             return None
-        raise self._refused(reply, epoch) or _decide.stale_slice(reply.header, expected_version)
+        raise refused(reply, epoch) or _decide.stale_slice(reply.header, expected_version)
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
@@ -240,12 +222,6 @@ class RedisThreads:
                 ]
             )
         return staging
-
-    @staticmethod
-    def _refused(reply: Reply, epoch: int) -> Exception | None:
-        if reply.status == "F":
-            return _decide.fenced(reply.header, epoch)
-        return _decide.behind(reply.header, epoch) if reply.status == "B" else None
 
 
 def _reply(answer: Answer, thread_id: str) -> Reply | None:
