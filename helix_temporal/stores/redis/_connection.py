@@ -16,13 +16,8 @@ from redis.backoff import NoBackoff
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.redis._errors import translate
+from helix_temporal.stores.redis._lane import Answer, Lane, Value
 from helix_temporal.stores.redis._scripts import Script
-
-Value = str | bytes | int
-"""What can be sent as an argument."""
-
-Answer = bytes | list[bytes] | None
-"""What a script answers."""
 
 Server = Redis | ClusterNode
 """One server that holds keys."""
@@ -72,6 +67,7 @@ class Connection:
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
         self._client: Redis | RedisCluster | None = None
+        self._lane: Lane | None = None
 
     def key(self, thread_id: str) -> str:
         """The key of a thread's record; its braces are the cluster's hash tag."""
@@ -82,9 +78,11 @@ class Connection:
 
         async def call(client: Redis | RedisCluster) -> Answer:
             try:
-                return await _ask(client, "EVALSHA", script.sha, len(keys), *keys, *args)
+                if self._lane is not None:
+                    return await self._lane.run(script, keys, args)
+                return await _answer(client, "EVALSHA", script.sha, len(keys), *keys, *args)
             except driver.NoScriptError:
-                return await _ask(client, "EVAL", script.text, len(keys), *keys, *args)
+                return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
 
         return await self.within_deadline(call)
 
@@ -149,7 +147,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
-        client, self._client = self._client, None
+        client, self._client, self._lane = self._client, None, None
         if client is not None:
             await client.aclose()
 
@@ -164,35 +162,20 @@ class Connection:
                 reinitialize_steps=0,
                 **quiet,
             )
+        # Twice: those that wait in the lane count as in use.
         pool = ConnectionPool.from_url(
-            self._url, max_connections=self._max_connections, retry=Retry(NoBackoff(), 0), **quiet
+            self._url, max_connections=2 * self._max_connections, retry=Retry(NoBackoff(), 0), **quiet
         )
+        self._lane = Lane(pool)
         return Redis.from_pool(pool)
 
 
 _encoded = lru_cache(4096)(encode_id)
 
 
-def packed_command(args: Sequence[Value]) -> bytes:
-    """A command as the protocol wants it; the driver's own packer takes three times as long."""
-    parts = [b"*%d\r\n" % len(args)]
-    for arg in args:
-        data = arg if isinstance(arg, bytes) else str(arg).encode()
-        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
-    return b"".join(parts)
-
-
-async def _ask(client: Redis | RedisCluster, *args: Value) -> Answer:
-    """Send one script.  Straight through a connection: the client's own way costs a sixth of an append."""
-    if isinstance(client, RedisCluster):
-        reply = await client.execute_command(*args)
-    else:
-        pool: Any = client.connection_pool
-        connection = await pool.get_connection()
-        try:
-            await connection.send_packed_command(packed_command(args))
-            reply = await connection.read_response()
-        finally:
-            await pool.release(connection)
-    assert reply is None or isinstance(reply, bytes | list)
+async def _answer(client: Redis | RedisCluster, *args: Value) -> Answer:
+    reply: Answer = await client.execute_command(*args)
     return reply
+
+
+__all__ = ["Answer", "Connection", "Server", "Value"]

@@ -16,10 +16,13 @@ class Script:
     name: str
     text: str
     sha: str = field(init=False)
+    command: bytes = field(init=False, repr=False)
+    """The first two arguments of a call by hash, as the protocol wants them."""
 
     def __post_init__(self) -> None:
         digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         object.__setattr__(self, "sha", digest)
+        object.__setattr__(self, "command", b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % digest.encode())
 
 
 def _script(name: str) -> Script:

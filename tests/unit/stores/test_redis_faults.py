@@ -92,9 +92,9 @@ async def test_a_cancelled_call_never_leaves_its_answer_to_another(backend: Redi
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} <= {type(None), asyncio.CancelledError}
-    pool = getattr(backend.threads._connection._client, "connection_pool", None)
-    assert pool is not None
-    assert not pool._in_use_connections
+    lane = backend.threads._connection._lane
+    assert lane is not None
+    assert set(lane._pool._in_use_connections) == set(lane.ready)
     await asyncio.gather(*(read(n % 8) for n in range(200)))
 
 
@@ -104,6 +104,25 @@ async def test_more_callers_than_connections_wait(redis_url: str, redis_prefix: 
     await asyncio.gather(*(opened(backend.threads, f"t{n}") for n in range(100)))
     assert len([thread_id async for thread_id in backend.threads.scan()]) == 100
     await backend.close()
+
+
+async def test_a_connection_closed_while_idle_costs_nothing(own_valkey: Valkey) -> None:
+    """Servers and what stands before them close what is not used for a while."""
+    async with backend_on(own_valkey.url) as backend:
+        await grown(backend.threads, "t", LOG)
+        own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
+        await asyncio.sleep(0.1)
+        assert await backend.threads.header("t") is not None
+
+
+async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valkey) -> None:
+    """A proxy says why before it closes a connection."""
+    async with backend_on(own_valkey.url) as backend:
+        await grown(backend.threads, "t", LOG)
+        lane = backend.threads._connection._lane
+        assert lane is not None
+        lane.ready[0]._reader.feed_data(b"-ERR idle for too long\r\n")
+        assert await backend.threads.header("t") is not None
 
 
 async def test_a_server_that_comes_back_is_used_again(own_valkey: Valkey) -> None:
