@@ -121,6 +121,8 @@ async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valk
         await grown(backend.threads, "t", LOG)
         lane = backend.threads._connection._lane
         assert lane is not None
+        # The first call of a script finds that the server does not know it.
+        assert await backend.threads.header("t") == await backend.threads.header("t")
         lane.ready[0]._reader.feed_data(b"-ERR idle for too long\r\n")
         assert await backend.threads.header("t") is not None
 
