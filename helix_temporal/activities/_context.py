@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from temporalio import activity
 
+from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress
 
 MICROSECONDS: Final = 1_000_000
@@ -25,6 +26,14 @@ def default_owner() -> str:
     """Who opens when no session workflow says so: the workflow, or the standalone activity."""
     info = activity.info()
     return info.workflow_run_id or info.activity_id
+
+
+def operation_of(request: SessionCall) -> str:
+    """The operation that a request is: the one it names, or this activity, the same for all its attempts."""
+    if request.operation_id is not None:
+        return request.operation_id
+    info = activity.info()
+    return f"{info.workflow_run_id or info.task_queue}/{info.activity_id}"
 
 
 class _Beats:

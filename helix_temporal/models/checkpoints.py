@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models._json import CheckedObject, CheckedValue
@@ -82,7 +82,9 @@ class JsonPatchOp(StoredModel):
     op: Literal["add", "remove", "replace", "move", "copy", "test"]
     path: Text
     value: CheckedValue = None
-    from_: Annotated[Text | None, Field(validation_alias="from", serialization_alias="from")] = None
+    from_: Annotated[
+        Text | None, Field(validation_alias=AliasChoices("from", "from_"), serialization_alias="from")
+    ] = None
 
     def as_rfc6902(self) -> dict[str, Any]:
         """The operation as a patch library wants it."""
