@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from helix_temporal.activities import (
+    LockActivities,
     Payloads,
     SessionActivities,
     StepLimits,
     Stepper,
     ThreadActivities,
     ToolRunner,
+    UsageActivities,
 )
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.agents import Agent, AgentRegistry
@@ -20,7 +22,9 @@ from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
+from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
+from helix_temporal.stores.protocols.usage import UsageStore
 
 
 class Backends:
@@ -32,9 +36,12 @@ class Backends:
     Args:
         hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
         blobs: A blob store from elsewhere; otherwise as settings say.
+        locks, usage: From elsewhere; otherwise where the state of sessions is: in PostgreSQL if there is
+            one, else in Redis, in the data directory, in memory.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
+        locks, usage: Leases, and what sessions used.
     """
 
     def __init__(
@@ -43,13 +50,18 @@ class Backends:
         *,
         hot: tuple[HotTier, PayloadStore] | None = None,
         blobs: BlobStore | None = None,
+        locks: LockManager | None = None,
+        usage: UsageStore | None = None,
     ) -> None:
         self.settings = settings
-        self._opened: Any = None
+        self._places = _Places(settings)
         if hot is None:
-            self.hot, hot_payloads, self._opened = _hot(settings)
+            place = self._places[settings.threads_in]
+            self.hot, hot_payloads = place.threads, place.payloads
         else:
             self.hot, hot_payloads = hot
+        self.locks: LockManager = self._places[_state_in(settings)].locks if locks is None else locks
+        self.usage: UsageStore = self._places[_state_in(settings)].usage if usage is None else usage
         self.blobs = blobs or _blobs(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
@@ -70,14 +82,16 @@ class Backends:
             SchemaVersionError: See there.
         """
         await self.hot.check()
+        for place in self._places.values():
+            await place.check()
         if self.blobs is not None:
             await self.blobs.probe()
 
     async def close(self) -> None:
         """Close all connections."""
         await self.hot.close()
-        if self._opened is not None:
-            await self._opened.close()
+        for place in self._places.values():
+            await place.close()
         if self.blobs is not None:
             await self.blobs.close()
 
@@ -116,7 +130,12 @@ class Backends:
             inline_text=limits.inline_text_bytes,
             beat_every=every,
         )
-        found = [*_methods(sessions), *_methods(threads), *_methods(maintenance)]
+        locks, usage = (
+            LockActivities(self.locks),
+            UsageActivities(self.usage, max_payload=limits.payload_bytes),
+        )
+        holders = (sessions, threads, maintenance, locks, usage)
+        found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
 
     def stepper(self, registry: AgentRegistry) -> Stepper:
@@ -160,32 +179,57 @@ def _methods(holder: object) -> list[Any]:
     return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
 
 
-def _hot(settings: Settings) -> tuple[HotTier, PayloadStore, Any]:
-    # Drivers are imported where they are chosen: a process without Redis needs none.
-    if settings.threads_in == "redis":
+def _state_in(settings: Settings) -> str:
+    """The store that the state of sessions is in."""
+    if settings.postgres_dsn is not None:
+        return "postgres"
+    if settings.redis_url is not None:
+        return "redis"
+    return "memory" if settings.data_directory is None else "file"
+
+
+class _Places(dict[str, Any]):
+    """The backends that settings name, each made when it is asked for, and once.
+
+    Drivers are imported where they are chosen: a process without Redis needs none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def __missing__(self, name: str) -> Any:
+        made = {"redis": self._redis, "postgres": self._postgres, "file": self._file, "memory": self._memory}
+        self[name] = made[name]()
+        return self[name]
+
+    def _redis(self) -> Any:
         from helix_temporal.stores.redis import RedisBackend  # noqa: PLC0415
 
-        redis = RedisBackend(
+        settings = self._settings
+        return RedisBackend(
             settings.redis_url or "", prefix=settings.redis_prefix, cluster=settings.redis_cluster
         )
-        return redis.threads, redis.payloads, redis
-    if settings.threads_in == "postgres":
+
+    def _postgres(self) -> Any:
         from helix_temporal.stores.postgres import PostgresBackend  # noqa: PLC0415
 
-        postgres = PostgresBackend(
+        settings = self._settings
+        return PostgresBackend(
             settings.postgres_dsn or "",
             table_prefix=settings.table_prefix,
             statement_cache_size=settings.postgres_statement_cache_size,
         )
-        return postgres.threads, postgres.payloads, postgres
-    if settings.threads_in == "file":
+
+    def _file(self) -> Any:
         from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
 
-        files = FileBackend(settings.data_directory or Path())
-        return files.threads, files.payloads, files
-    from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads  # noqa: PLC0415
+        return FileBackend(self._settings.data_directory or Path())
 
-    return MemoryThreads(), MemoryPayloads(), None
+    def _memory(self) -> Any:
+        from helix_temporal.stores.memory.backend import MemoryBackend  # noqa: PLC0415
+
+        return MemoryBackend()
 
 
 def _blobs(settings: Settings) -> BlobStore | None:

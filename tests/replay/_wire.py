@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio import activity, workflow
 
 from helix_temporal import errors
-from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.activities import LockActivities, SessionActivities, ThreadActivities, UsageActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
@@ -19,7 +19,18 @@ from helix_temporal.workflows import WORKFLOWS, _live, _thread
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
-MODELS: Final = ("agents", "hooks", "maintenance", "messages", "records", "sessions", "steps", "threads")
+MODELS: Final = (
+    "agents",
+    "hooks",
+    "locks",
+    "maintenance",
+    "messages",
+    "records",
+    "sessions",
+    "steps",
+    "threads",
+    "usage",
+)
 
 
 def names() -> dict[str, list[str]]:
@@ -55,7 +66,7 @@ def _bare(schema: Any) -> Any:
 
 
 def _activities() -> list[str]:
-    holders = (SessionActivities, ThreadActivities, MaintenanceActivities)
+    holders = (SessionActivities, ThreadActivities, MaintenanceActivities, LockActivities, UsageActivities)
     methods = [method for holder in holders for _, method in inspect.getmembers(holder, inspect.isfunction)]
     found = [activity._Definition.from_callable(method) for method in methods]
     return [each.name for each in found if each is not None and each.name is not None]
