@@ -1,8 +1,9 @@
-"""Redis and memory answer every sequence of operations alike."""
+"""Every hot tier answers every sequence of operations as memory does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from helix_temporal.errors import HelixError
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
@@ -53,15 +55,15 @@ def _comparable(outcome: object) -> object:
 
 
 class _SameAnswers(RuleBasedStateMachine):
-    """Runs each operation on both and compares what they say; ``url`` is set by the test."""
+    """Runs each operation on both and compares what they say; ``make`` is set by the test."""
 
-    url: str
+    make: Callable[[], RedisBackend | FileBackend]
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.memory = MemoryThreads()
-        self.backend = RedisBackend(self.url, prefix=f"{an_id()}:", timeout=60)
+        self.backend = type(self).make()
         self.known: HotHeader | None = None
         self.log: tuple[Record, ...] = ()
         self.steps: list[StepAppend] = []
@@ -246,19 +248,36 @@ class _SameAnswers(RuleBasedStateMachine):
         )
 
     def _same_expiry(self) -> None:
+        assert self.runner.run(self._expires()) == (self.memory.expires_in(THREAD) is not None)
+
+    async def _expires(self) -> bool:
+        if isinstance(self.backend, FileBackend):
+            return await self.backend.threads.expires_in(THREAD) is not None
         connection = self.backend.threads._connection
-        left = self.runner.run(connection.command("PTTL", connection.key(THREAD)))
-        assert (left >= 0) == (self.memory.expires_in(THREAD) is not None)
+        return bool(await connection.command("PTTL", connection.key(THREAD)) >= 0)
 
 
 @pytest.mark.timeout(300)
 def test_redis_answers_every_sequence_as_memory_does(redis_url: str) -> None:
     """The model that simulations run on is the store that users run on."""
-    _SameAnswers.url = redis_url
+    _compare(lambda: RedisBackend(redis_url, prefix=f"{an_id()}:", timeout=60), examples=100)
+
+
+@pytest.mark.timeout(300)
+def test_files_answer_every_sequence_as_memory_does(tmp_path: Path) -> None:
+    """What a file keeps of a thread is all of it."""
+    _compare(lambda: FileBackend(tmp_path / an_id()), examples=25)
+
+
+def _compare(make: Callable[[], RedisBackend | FileBackend], *, examples: int) -> None:
+    class Machine(_SameAnswers):
+        pass
+
+    Machine.make = staticmethod(make)
     run_state_machine_as_test(
-        _SameAnswers,
+        Machine,
         settings=settings(
-            max_examples=100,
+            max_examples=examples,
             stateful_step_count=30,
             deadline=None,
             database=None,

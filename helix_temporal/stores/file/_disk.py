@@ -42,7 +42,8 @@ class Disk:
 
     Args:
         after: Told each step of a write once it is done, for tests that stop there: ``locked``,
-            ``created``, ``written``, ``synced``, ``renamed`` or ``removed``, ``settled``.
+            ``created``, ``written``, ``synced``, ``renamed`` or ``removed``, ``settled``; and
+            ``assured`` where a reader syncs what it found.
 
     Raises (every method):
         StoreUnavailableError: The file system failed or is full; nothing was lost.
@@ -115,16 +116,16 @@ class Disk:
                     temporary.unlink(missing_ok=True)
                 raise
             self._after("renamed")
-            self.settle()
+            self.settle("settled")
 
     def remove(self, name: str) -> None:
         """Remove a document durably; the caller holds its lock."""
         with self._reporting("removing", name):
             self.path(name).unlink(missing_ok=True)
             self._after("removed")
-            self.settle()
+            self.settle("settled")
 
-    def settle(self) -> None:
+    def settle(self, step: str = "assured") -> None:
         """Make all names in the directory as they are now survive a power cut; nothing if it is not there."""
         with self._reporting("syncing", ""):
             try:
@@ -134,7 +135,7 @@ class Disk:
             except OSError as error:
                 if error.errno != errno.EROFS:  # nothing waits to be written there
                     raise
-            self._after("settled")
+            self._after(step)
 
     def make_directory(self) -> None:
         """Make the directory if it is not there, and keep it over a power cut."""

@@ -1,6 +1,7 @@
 """Documents of a directory, one atomically replaced file each: read, decide, write, between processes."""
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections import OrderedDict
@@ -128,15 +129,13 @@ class Documents:
         """
         name = name_of(document_id)
         attempt = partial(self._attempt, name, document_id, decide)
-        async with self._queue(name):
+        async with self._first_in_line(name):
             for pause in _pauses(self._patience):
                 answer = await _in_thread(attempt)
                 if not isinstance(answer, _Busy):
                     return answer
                 await asyncio.sleep(pause)
-        raise StoreUnavailableError(
-            f"{self._disk.where(name)} is locked by another process for {self._patience} s; try again"
-        )
+        raise self._locked_for_long(name)
 
     async def entries(self) -> AsyncIterator[Listed]:
         """Every document, in no order that means anything; damaged ones too.
@@ -217,10 +216,25 @@ class Documents:
                 found.append(Listed(id_of(name) or name, {}, error))
         return found
 
-    def _queue(self, name: str) -> asyncio.Lock:
+    @contextlib.asynccontextmanager
+    async def _first_in_line(self, name: str) -> AsyncIterator[None]:
         """Tasks of one loop stand in line here, so that one of them at a time asks for the file's lock."""
         queues = self._queues.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-        return queues.setdefault(name, asyncio.Lock())
+        line = queues.setdefault(name, asyncio.Lock())
+        try:
+            async with asyncio.timeout(self._patience):
+                await line.acquire()
+        except TimeoutError:
+            raise self._locked_for_long(name) from None
+        try:
+            yield
+        finally:
+            line.release()
+
+    def _locked_for_long(self, name: str) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"{self._disk.where(name)} was locked by others for {self._patience} s; try again"
+        )
 
 
 class _Cache:

@@ -1,9 +1,12 @@
-"""Payloads on their way, in memory and in Redis."""
+"""Payloads on their way, in memory, in Redis and on files."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from helix_temporal.stores.file import FileBackend, FilePayloads
+from helix_temporal.stores.file._documents import Documents
 from helix_temporal.stores.memory import MemoryPayloads
 from helix_temporal.stores.protocols.hot import PayloadStore
 from helix_temporal.stores.redis import RedisBackend
@@ -17,9 +20,11 @@ async def redis_backend(redis_url: str, redis_prefix: str) -> AsyncIterator[Redi
     await backend.close()
 
 
-@pytest.fixture(params=["memory", "redis"])
-def payloads(request: pytest.FixtureRequest, redis_backend: RedisBackend) -> PayloadStore:
-    """Both stores."""
+@pytest.fixture(params=["memory", "redis", "file"])
+def payloads(request: pytest.FixtureRequest, redis_backend: RedisBackend, tmp_path: Path) -> PayloadStore:
+    """All stores."""
+    if request.param == "file":
+        return FileBackend(tmp_path).payloads
     return MemoryPayloads() if request.param == "memory" else redis_backend.payloads
 
 
@@ -63,6 +68,20 @@ async def test_a_payload_in_memory_expires_by_the_clock() -> None:
     await payloads.put_payload("t", "k", b"x", 60)
     now[0] += 60
     assert await payloads.get_payload("t", "k") is None
+
+
+async def test_payloads_on_files_expire_by_the_clock_and_are_removed(tmp_path: Path) -> None:
+    """A disk is not filled by runs that were terminated."""
+    now = [1_000.0]
+    documents = Documents(tmp_path)
+    payloads = FilePayloads(documents, clock=lambda: now[0])
+    await payloads.put_payload("t", "k", b"x", 60)
+    now[0] += 60
+    assert await payloads.get_payload("t", "k") is None
+    now[0] += 3_600
+    await payloads.put_payload("t", "other", b"y", 60)
+    assert len([listed async for listed in documents.entries()]) == 1
+    assert await payloads.get_payload("t", "other") == b"y"
 
 
 async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend) -> None:
