@@ -4,8 +4,10 @@ from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
 from helix_temporal.stores.postgres._migrations import Migration, MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
 from helix_temporal.stores.postgres.backend import PostgresBackend
+from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
 from helix_temporal.stores.postgres.threads import PostgresThreads
+from helix_temporal.stores.postgres.usage import PostgresUsage
 
 __all__ = [
     "AsyncpgAdapter",
@@ -14,8 +16,10 @@ __all__ = [
     "PostgresAdapter",
     "PostgresBackend",
     "PostgresExecutor",
+    "PostgresLocks",
     "PostgresMigrations",
     "PostgresPayloads",
     "PostgresThreads",
+    "PostgresUsage",
     "transact",
 ]

@@ -1,7 +1,15 @@
 """Stores on Redis or Valkey."""
 
 from helix_temporal.stores.redis.backend import RedisBackend
+from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.threads import RedisThreads
+from helix_temporal.stores.redis.usage import RedisUsage
 
-__all__ = ["RedisBackend", "RedisPayloads", "RedisThreads"]
+__all__ = [
+    "RedisBackend",
+    "RedisLocks",
+    "RedisPayloads",
+    "RedisThreads",
+    "RedisUsage",
+]
