@@ -23,7 +23,7 @@ from temporalio.client import (
 )
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.maintenance import KeepInput, SweepInput
+from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepInput, SweepInput
 from helix_temporal.workflows import KeepWorkflow, SweepWorkflow
 
 _CATCH_UP: Final = timedelta(minutes=1)
@@ -41,20 +41,28 @@ class JanitorPlan:
             next step, so not too often.
         keep: Compact and clear the whole archive.
         audit: Read and verify all of it then: as much traffic as it is large.
+        abandoned: Age at which copies for a fork that never came to be, and texts and tool results that no
+            step took, are deleted, where their thread has been at rest for as long.  Longer than any
+            message may wait to be taken up.
 
     Raises:
-        InvalidConfigError: An interval is shorter than a second.
+        InvalidConfigError: An interval is shorter than a second, or ``abandoned`` than an hour.
     """
 
     sweep: timedelta = timedelta(minutes=1)
     evict: timedelta = timedelta(hours=1)
     keep: timedelta = timedelta(days=1)
     audit: bool = False
+    abandoned: timedelta = timedelta(seconds=ABANDONED_AFTER)
 
     def __post_init__(self) -> None:
         for name in ("sweep", "evict", "keep"):
             if getattr(self, name) < timedelta(seconds=1):
                 raise InvalidConfigError(f"janitor: {name} is shorter than a second")
+        if self.abandoned < timedelta(hours=1):
+            raise InvalidConfigError(
+                f"janitor: abandoned is {self.abandoned}; under an hour it would take what is still under way"
+            )
 
 
 def maintenance_queue(task_queue: str) -> str:
@@ -91,7 +99,7 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
     runs: dict[str, tuple[Any, Any, timedelta]] = {
         f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
         f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
-        f"{start}/keep": (KeepWorkflow.run, KeepInput(audit=plan.audit), plan.keep),
+        f"{start}/keep": (KeepWorkflow.run, _keep_input(plan), plan.keep),
     }
     return {
         name: Schedule(
@@ -103,6 +111,10 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
         )
         for name, (run, argument, every) in runs.items()
     }
+
+
+def _keep_input(plan: JanitorPlan) -> KeepInput:
+    return KeepInput(audit=plan.audit, abandoned_after=plan.abandoned.total_seconds())
 
 
 async def _ensure(client: Client, name: str, schedule: Schedule) -> None:

@@ -1,5 +1,6 @@
 """The deterministic side: a session workflow ready to use, and its parts to embed."""
 
+from helix_temporal.workflows._cleanup import CleanupWorkflow
 from helix_temporal.workflows._hooks import SessionHooks
 from helix_temporal.workflows._keeper import KeepWorkflow
 from helix_temporal.workflows._maintenance import SweepWorkflow
@@ -7,12 +8,13 @@ from helix_temporal.workflows._session import AgentSession
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 from helix_temporal.workflows._workflow import SessionWorkflow
 
-WORKFLOWS = (SessionWorkflow, KeepWorkflow, SweepWorkflow, ThreadWorkflow)
+WORKFLOWS = (SessionWorkflow, CleanupWorkflow, KeepWorkflow, SweepWorkflow, ThreadWorkflow)
 """All workflows of the pack, ready to register."""
 
 __all__ = [
     "WORKFLOWS",
     "AgentSession",
+    "CleanupWorkflow",
     "KeepWorkflow",
     "SessionHooks",
     "SessionWorkflow",

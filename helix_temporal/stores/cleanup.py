@@ -1,0 +1,212 @@
+"""Cleaning up: sessions past their time, sessions nobody uses, operations long done.
+
+A session is ended by a compare-and-set on the very version that was looked at, so that one that was
+resumed or prolonged meanwhile is left alone; only then its workspace snapshots are deleted, under a mark
+that the next clean-up finds if this one does not come to its end.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from helix_temporal.errors import HelixError, SessionNotFoundError, StaleStateError, StoreUnavailableError
+from helix_temporal.models.cleanup import (
+    AgeCleanupSummary,
+    CleanupError,
+    CleanUpExpiredInput,
+    CleanUpOldInput,
+    CleanupSummary,
+)
+from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
+from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
+
+EXPIRED: Final = "session_expired"
+_LIVE: Final = frozenset(SessionStatus) - TERMINAL
+_PURGE: Final = 1000
+
+Report = Callable[[str | None, CleanupSummary], None]
+"""Told after each page: where to go on, and what was done so far."""
+
+
+class Cleanup:
+    """Cleans up one session store.
+
+    Args:
+        workspaces: Providers of workspaces by id.  Snapshots whose provider is not here are an error
+            in the summary, and stay marked.
+    """
+
+    def __init__(
+        self, store: SessionStore, workspaces: Mapping[str, WorkspaceProvider] | None = None
+    ) -> None:
+        self._store, self._workspaces = store, dict(workspaces or {})
+
+    async def expired(
+        self,
+        request: CleanUpExpiredInput,
+        report: Report | None = None,
+        *,
+        cursor: str | None = None,
+        summary: CleanupSummary | None = None,
+    ) -> CleanupSummary:
+        """End sessions that are past their time by the store's clock.
+
+        One that fails is named in the summary and stops nobody else.  ``cursor`` and ``summary`` are
+        those of the last ``report`` of an attempt that did not come to its end.
+
+        Raises:
+            StoreUnavailableError: The store does not answer; what is left is done by the next attempt.
+        """
+        summary = summary or CleanupSummary()
+        now = await self._store.now()
+        while request.max_sessions is None or summary.detected < request.max_sessions:
+            left = request.page if request.max_sessions is None else request.max_sessions - summary.detected
+            page = await self._store.list_expired(now, limit=min(request.page, left), cursor=cursor)
+            for each in page.items:
+                summary = await self._end(each.session_id, now, summary, dry_run=request.dry_run)
+            cursor = page.next_cursor
+            if report is not None:
+                report(cursor, summary)
+            if cursor is None:
+                break
+        return summary if request.dry_run else await self._finish_pending(request.page, summary)
+
+    async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
+        """Delete sessions that nobody has changed for ``max_age_ms``.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        before = max(await self._store.now() - request.max_age_ms, 0)
+        query = SessionQuery(
+            date_field="updated_at",
+            date_to=before,
+            order_by=OrderBy(field="updated_at", direction="asc"),
+            limit=request.page,
+        )
+        summary = AgeCleanupSummary()
+        while True:
+            page = await self._store.list_sessions(query)
+            for each in page.sessions:
+                summary = await self._delete(each, summary, dry_run=request.dry_run)
+            if page.next_cursor is None:
+                return summary
+            query = query.model_copy(update={"cursor": page.next_cursor})
+
+    async def operations(self, older_than_ms: int) -> int:
+        """Forget operations of long ago; how many.
+
+        Raises:
+            StoreUnavailableError: The store does not answer.
+        """
+        total = 0
+        while purged := await self._store.purge_operations(older_than_ms=older_than_ms, limit=_PURGE):
+            total += purged
+        return total
+
+    # -- one session
+
+    async def _end(
+        self, session_id: str, now: int, summary: CleanupSummary, *, dry_run: bool
+    ) -> CleanupSummary:
+        summary = summary.plus(detected=1)
+        try:
+            state = await self._store.load_state(session_id)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return summary.failed(_named(session_id, "load", error))
+        if state is None or state.expires_at is None or state.expires_at >= now:
+            return summary.plus(skipped=1)
+        if state.status in TERMINAL:
+            return summary.plus(already_terminal=1)
+        if dry_run:
+            return summary.plus(skipped=1)
+        try:
+            marked = await self._store.compare_and_set_status(
+                session_id,
+                _LIVE,
+                SessionStatus.FAILED,
+                expected_version=state.version,
+                failure_reason=EXPIRED,
+                cleanup_pending=bool(state.workspaces),
+            )
+        except SessionNotFoundError:
+            return summary.plus(skipped=1)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return summary.failed(_named(session_id, "mark", error))
+        if isinstance(marked, CasConflict):
+            conflict = CleanupError(
+                session_id=session_id, stage="mark", message="resumed or changed while it was looked at"
+            )
+            return summary.plus(skipped=1).failed(conflict)
+        summary = summary.plus(marked=1)
+        return await self._clear(state, summary) if state.workspaces else summary
+
+    async def _finish_pending(self, limit: int, summary: CleanupSummary) -> CleanupSummary:
+        """Snapshots that an earlier clean-up, or this one, left."""
+        failed = {each.session_id for each in summary.errors}
+        cursor = None
+        while True:
+            page = await self._store.list_cleanup_pending(limit=limit, cursor=cursor)
+            for each in page.items:
+                state = await self._store.load_state(each.session_id)
+                if state is not None and each.session_id not in failed:
+                    summary = await self._clear(state, summary)
+            if page.next_cursor is None:
+                return summary
+            cursor = page.next_cursor
+
+    async def _clear(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
+        """Delete the snapshots of a session that was ended, and take its mark away once all are gone."""
+        whole = True
+        for provider_id in sorted({each.provider_id for each in state.workspaces}):
+            deleted, error = await self._delete_snapshots(provider_id, state.session_id)
+            summary = summary.plus(snapshots_deleted=deleted)
+            if error is not None:
+                summary, whole = summary.failed(error), False
+        if whole:
+            try:
+                await self._store.finish_cleanup(state.session_id)
+            except SessionNotFoundError:
+                return summary
+        return summary
+
+    async def _delete_snapshots(self, provider_id: str, session_id: str) -> tuple[int, CleanupError | None]:
+        provider = self._workspaces.get(provider_id)
+        if provider is None:
+            message = f"no provider {provider_id!r} was given; its snapshots stay"
+            return 0, CleanupError(session_id=session_id, stage="snapshots", message=message)
+        deleted = 0
+        try:
+            for snapshot_id in await provider.list_snapshots(session_id):
+                await provider.delete_snapshot(snapshot_id)
+                deleted += 1
+        except Exception as error:  # noqa: BLE001 (a provider's own; the others must go on)
+            return deleted, _named(session_id, "snapshots", error)
+        return deleted, None
+
+    async def _delete(
+        self, session: SessionSummary, summary: AgeCleanupSummary, *, dry_run: bool
+    ) -> AgeCleanupSummary:
+        summary = summary.model_copy(update={"scanned": summary.scanned + 1})
+        if dry_run:
+            return summary
+        try:
+            deleted = await self._store.delete_session(session.session_id, expected_version=session.version)
+        except StaleStateError:
+            return summary.model_copy(update={"changed": summary.changed + 1})
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return summary.failed(_named(session.session_id, "delete", error))
+        return summary.model_copy(update={"deleted": summary.deleted + deleted})
+
+
+def _named(session_id: str, stage: str, error: Exception) -> CleanupError:
+    # Only the type of a foreign error: its text may hold what must not be here.
+    message = str(error)[:300] if isinstance(error, HelixError) else type(error).__name__
+    return CleanupError.model_validate({"session_id": session_id, "stage": stage, "message": message})
