@@ -23,8 +23,9 @@ from temporalio.client import (
 )
 
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
 from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepInput, SweepInput
-from helix_temporal.workflows import KeepWorkflow, SweepWorkflow
+from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow
 
 _CATCH_UP: Final = timedelta(minutes=1)
 """A run that was missed for longer is not made up for: the next one does its work."""
@@ -44,9 +45,11 @@ class JanitorPlan:
         abandoned: Age at which copies for a fork that never came to be, and texts and tool results that no
             step took, are deleted, where their thread has been at rest for as long.  Longer than any
             message may wait to be taken up.
+        cleanup: End sessions that are past their time, and forget operations older than a week.
+        delete_after: Delete sessions that nobody has changed for so long then; None keeps all.
 
     Raises:
-        InvalidConfigError: An interval is shorter than a second, or ``abandoned`` than an hour.
+        InvalidConfigError: An interval is shorter than a second, or an age than an hour.
     """
 
     sweep: timedelta = timedelta(minutes=1)
@@ -54,11 +57,17 @@ class JanitorPlan:
     keep: timedelta = timedelta(days=1)
     audit: bool = False
     abandoned: timedelta = timedelta(seconds=ABANDONED_AFTER)
+    cleanup: timedelta = timedelta(hours=1)
+    delete_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        for name in ("sweep", "evict", "keep"):
+        for name in ("sweep", "evict", "keep", "cleanup"):
             if getattr(self, name) < timedelta(seconds=1):
                 raise InvalidConfigError(f"janitor: {name} is shorter than a second")
+        if self.delete_after is not None and self.delete_after < timedelta(hours=1):
+            raise InvalidConfigError(
+                f"janitor: delete_after is {self.delete_after}, at least an hour expected"
+            )
         if self.abandoned < timedelta(hours=1):
             raise InvalidConfigError(
                 f"janitor: abandoned is {self.abandoned}; under an hour it would take what is still under way"
@@ -100,6 +109,7 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
         f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
         f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
         f"{start}/keep": (KeepWorkflow.run, _keep_input(plan), plan.keep),
+        f"{start}/cleanup": (CleanupWorkflow.run, _cleanup_input(plan), plan.cleanup),
     }
     return {
         name: Schedule(
@@ -115,6 +125,12 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
 
 def _keep_input(plan: JanitorPlan) -> KeepInput:
     return KeepInput(audit=plan.audit, abandoned_after=plan.abandoned.total_seconds())
+
+
+def _cleanup_input(plan: JanitorPlan) -> CleanupInput:
+    if plan.delete_after is None:
+        return CleanupInput()
+    return CleanupInput(old=CleanUpOldInput(max_age_ms=int(plan.delete_after.total_seconds() * 1000)))
 
 
 async def _ensure(client: Client, name: str, schedule: Schedule) -> None:

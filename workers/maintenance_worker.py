@@ -25,6 +25,8 @@ def plan(arguments: argparse.Namespace) -> JanitorPlan:
         evict=timedelta(seconds=arguments.evict),
         keep=timedelta(seconds=arguments.keep),
         audit=arguments.audit,
+        cleanup=timedelta(seconds=arguments.cleanup),
+        delete_after=timedelta(days=arguments.delete_after) if arguments.delete_after else None,
     )
 
 
@@ -37,11 +39,15 @@ def parse() -> argparse.Namespace:
         ("sweep", 60, "archive what sessions left in the hot tier"),
         ("evict", 3600, "also drop it there"),
         ("keep", 86400, "compact and clear the archive"),
+        ("cleanup", 3600, "end sessions past their time, forget old operations"),
     ):
         parser.add_argument(
             f"--{name}", type=float, default=seconds, metavar="SECONDS", help=f"{what}; {seconds} by default"
         )
     parser.add_argument("--audit", action="store_true", help="verify the whole archive each time it is kept")
+    parser.add_argument(
+        "--delete-after", type=float, metavar="DAYS", help="delete sessions unchanged for so long"
+    )
     return parser.parse_args()
 
 
