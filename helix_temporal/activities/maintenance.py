@@ -106,7 +106,9 @@ class MaintenanceActivities:
                 done = await upkeep.compact(request.thread_id, progress)
                 fields |= {"segments_before": done.segments_before, "segments_after": done.segments_after}
             if request.collect_garbage:
-                done = await upkeep.collect_garbage(request.thread_id, progress)
+                done = await upkeep.collect_garbage(
+                    request.thread_id, progress, abandoned_after=request.abandoned_after
+                )
                 fields |= {"objects_deleted": done.objects_deleted, "bytes_deleted": done.bytes_deleted}
             problems: tuple[str, ...] = ()
             if request.audit:

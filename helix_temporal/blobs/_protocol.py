@@ -12,11 +12,17 @@ class Blob(NamedTuple):
 
 
 class BlobInfo(NamedTuple):
-    """One line of a listing."""
+    """One line of a listing.
+
+    Attributes:
+        modified: When the object was last written: seconds since 1970 by the store's clock, to the second
+            at least; None if the store does not tell.
+    """
 
     key: str
     size: int
     etag: str
+    modified: float | None = None
 
 
 class ConditionFailedError(Exception):

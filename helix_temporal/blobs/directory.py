@@ -177,7 +177,7 @@ class DirectoryBlobs:
             try:
                 with (self._root / path).open("rb") as file:
                     etag = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-                    return BlobInfo(key, file.tell(), etag)
+                    return BlobInfo(key, file.tell(), etag, os.fstat(file.fileno()).st_mtime)
             except FileNotFoundError:
                 return None  # deleted since the walk
 

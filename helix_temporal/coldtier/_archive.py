@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -79,6 +79,22 @@ class Archive:
             self.forget(thread_id)
             return Stored(None, Manifest(thread_id))
         return self._remember(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
+
+    async def with_manifest(self, thread_id: str, use: Callable[[Manifest], Awaitable[T]]) -> T:
+        """What ``use`` makes of the manifest; of a newer one if its objects were collected meanwhile.
+
+        Raises:
+            ArchiveCorruptError: An object is missing, and the manifest still names it.
+        """
+        incomplete = ""
+        while True:
+            manifest = (await self.manifest(thread_id)).manifest
+            try:
+                return await use(manifest)
+            except SegmentGoneError as gone:
+                if incomplete == manifest.nonce:
+                    raise missing(thread_id, gone) from gone
+                incomplete = manifest.nonce
 
     def remembered(self, thread_id: str) -> Stored | None:
         """The manifest as this worker last saw or wrote it; may be outdated."""

@@ -52,7 +52,7 @@ class Migration:
             if old is None:
                 raise ThreadNotFoundError(f"thread {thread_id!r} has no version 1 snapshot")
             traffic = Traffic()
-            data, name = await self._archive.store_slice(thread_id, 0, old.slice, traffic)
+            data, name = await self._archive.store_slice(thread_id, stored.manifest.gen, old.slice, traffic)
             plan = plan_commit(
                 stored.manifest, Log(None, (), ()), old.records,
                 nonce=self._archive.nonce(), key=self._archive.key, committed=len(old.records),
@@ -120,11 +120,14 @@ class Migration:
         """
         legacy = self._source()
         await self._flushing.settle(thread_id)
-        manifest = (await self._archive.manifest(thread_id)).manifest
+
+        async def everything(archive: Manifest) -> tuple[Manifest, list[Record], bytes]:
+            records = await self._archive.read(archive, 0, archive.committed)
+            return archive, records, await self._archive.slice(archive)
+
+        manifest, records, state = await self._archive.with_manifest(thread_id, everything)
         if manifest.is_absent:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
-        records = await self._archive.read(manifest, 0, manifest.committed)
-        state = await self._archive.slice(manifest)
         written = await legacy.save(
             thread_id, records, state, instructions=instructions, over=manifest.legacy
         )

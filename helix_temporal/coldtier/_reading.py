@@ -165,12 +165,12 @@ class Reading:
 
     async def older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
         """Archived messages just before ``stop``, newest ones that fit."""
-        archive = (await self._archive.manifest(thread_id)).manifest
-        if archive.head.position < stop.position:
-            return ()
-        return (await self._cold_run(archive, PageRange(0, stop.position, limit, max_bytes, backward=True)))[
-            1
-        ]
+        wanted = PageRange(0, stop.position, limit, max_bytes, backward=True)
+
+        async def before(archive: Manifest) -> tuple[Record, ...]:
+            return () if archive.head.position < stop.position else (await self._cold_run(archive, wanted))[1]
+
+        return await self._archive.with_manifest(thread_id, before)
 
 
 def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:

@@ -8,11 +8,12 @@ from typing import Final
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier._codec import encode_manifest, thread_id_of
 from helix_temporal.coldtier._flushing import back_off
-from helix_temporal.coldtier._layout import payload_position
+from helix_temporal.coldtier._garbage import Garbage
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Plan, mergeable, overflow, plan_index, plan_merge
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
+from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Progress, no_progress
@@ -27,6 +28,7 @@ class Upkeep:
 
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive
+        self._garbage = Garbage(hot, archive)
 
     async def compact(
         self, thread_id: str, progress: Progress = no_progress, *, max_bytes: int = UNBOUNDED
@@ -93,53 +95,11 @@ class Upkeep:
             plan_index, manifest, listed, kept, run=run, records=records, nonce=nonce, key=key
         )
 
-    async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
-        """Delete objects that no manifest names and none can come to name.
-
-        List first, then read the manifest, then raise its generation by a swap on that very etag: a
-        commit before the swap is in the manifest that was read, one after it names new objects by
-        the new generation.  No clock is needed.
-        """
-        for attempt in range(TRIES):
-            listed = [info async for info in self._archive.blobs.list(self._archive.layout.thread(thread_id))]
-            stored = await self._archive.manifest(thread_id)
-            if stored.etag is None:
-                return Maintenance(thread_id)
-            try:
-                named = await self._named(stored.manifest)
-            except SegmentGoneError as gone:
-                await self._changed(stored, gone)
-                continue
-            garbage = [
-                info for info in listed if info.key not in named and not _awaited(info.key, stored.manifest)
-            ]
-            if not garbage:
-                return Maintenance(thread_id)
-            bumped = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
-            try:
-                plan = Plan((), bumped, encode_manifest(bumped, self._archive.key))
-                await self._archive.commit(plan, stored, Traffic())
-            except Exception as error:
-                if not unclear(error):
-                    raise
-                await back_off(attempt)
-                continue
-            for number, info in enumerate(garbage):
-                await self._archive.blobs.delete(info.key)
-                progress("delete", number, info.size)
-            size = sum(info.size for info in garbage)
-            return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
-        raise StoreUnavailableError(f"thread {thread_id!r}: garbage not collected in {TRIES} tries")
-
-    async def _named(self, manifest: Manifest) -> set[str]:
-        layout, thread_id = self._archive.layout, manifest.thread_id
-        named = {layout.manifest(thread_id)}
-        named |= {layout.segment(thread_id, ref) for ref in await self._archive.refs(manifest)}
-        if manifest.index is not None:
-            named.add(layout.index(thread_id, manifest.index))
-        if manifest.slice_object:
-            named.add(layout.state(thread_id, manifest.slice_object))
-        return named
+    async def collect_garbage(
+        self, thread_id: str, progress: Progress = no_progress, *, abandoned_after: float = ABANDONED_AFTER
+    ) -> Maintenance:
+        """As `ArchiveUpkeep.collect_garbage`."""
+        return await self._garbage.collect(thread_id, progress, abandoned_after=abandoned_after)
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: a tombstone first, then everything else."""
@@ -157,7 +117,7 @@ class Upkeep:
         else:
             raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
         await self._hot.drop(thread_id, epoch)
-        await self.collect_garbage(thread_id)
+        await self._garbage.collect(thread_id, buried=True)
 
     async def _bury(self, stored: Stored, epoch: int) -> bool:
         old = stored.manifest
@@ -178,16 +138,18 @@ class Upkeep:
     async def archived(self, part: int) -> AsyncIterator[str]:
         """As `ArchiveUpkeep.archived`."""
         prefix = self._archive.layout.part(part)
+        found: dict[str, bool] = {}
         async for info in self._archive.blobs.list(prefix):
             encoded, slash, rest = info.key.removeprefix(prefix).partition("/")
-            if not slash or rest != "manifest":
-                continue
-            thread_id = decode_id(encoded)
-            if thread_id is None:
+            if slash:
+                found[encoded] = found.get(encoded, False) or rest == "manifest"
+        for encoded, has_manifest in found.items():
+            key, thread_id = f"{prefix}{encoded}/manifest", decode_id(encoded)
+            if thread_id is None and has_manifest:
                 # The key holds a hash of a long id: the object names it.
-                blob = await self._archive.blobs.get(info.key)
+                blob = await self._archive.blobs.get(key)
                 thread_id = thread_id_of(blob.data) if blob is not None else None
-            if thread_id is not None and self._archive.layout.manifest(thread_id) == info.key:
+            if thread_id is not None and self._archive.layout.manifest(thread_id) == key:
                 yield thread_id
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
@@ -196,14 +158,15 @@ class Upkeep:
         Damage is a line in ``problems``, not an error.
         """
         header = await self._hot.header(thread_id)
-        try:
-            archive = (await self._archive.manifest(thread_id)).manifest
-            records = await self._archive.read(archive, 0, archive.head.position, progress)
+
+        async def everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
             await self._archive.slice(archive)
+            return archive, await self._archive.read(archive, 0, archive.head.position, progress)
+
+        try:
+            archive, records = await self._archive.with_manifest(thread_id, everything)
         except StoreUnavailableError:
             raise
-        except SegmentGoneError as gone:
-            return Audit(thread_id, (str(missing(thread_id, gone)),))
         except HelixError as error:
             return Audit(thread_id, (f"{type(error).__name__}: {error}",))
         unarchived = header.head.position - archive.head.position if header and not header.deleted else 0
@@ -222,9 +185,3 @@ def check_log(records: list[Record], committed: int) -> list[str]:
         if record.kind == Kind.RESULT and (at == 0 or records[at - 1].kind not in {Kind.CALLS, Kind.RESULT}):
             problems.append(f"message {at} is a tool result without a call before it")
     return problems
-
-
-def _awaited(key: str, manifest: Manifest) -> bool:
-    """Whether a payload may still be read: its step has not been committed."""
-    position = payload_position(key)
-    return position is not None and position >= manifest.committed and not manifest.deleted

@@ -1,11 +1,14 @@
 """Inputs and results of the activities ``helix.maintenance.*``."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
+
+ABANDONED_AFTER: Final = 7 * 24 * 3600.0
+"""Seconds; as long as payload stores keep what was put aside: longer than any step may be retried."""
 
 
 class ListHotInput(Model):
@@ -39,12 +42,18 @@ class SweepThreadResult(Model):
 
 
 class KeepThreadInput(Model):
-    """Compact, collect garbage of, and audit one thread."""
+    """Compact, collect garbage of, and audit one thread.
+
+    Attributes:
+        abandoned_after: Seconds after which what was put aside for no step, or copied for no thread, is
+            garbage.
+    """
 
     thread_id: Id
     compact: bool = True
     collect_garbage: bool = True
     audit: bool = False
+    abandoned_after: float = ABANDONED_AFTER
 
 
 class KeepThreadResult(Model):
@@ -108,6 +117,7 @@ class KeepInput(Model):
     Attributes:
         audit: Also read and verify everything: as much traffic as the archive is large.
         parallel: Threads kept side by side.
+        abandoned_after: As for one thread.
         part: Where an earlier run of this upkeep stopped, with ``after``.
     """
 
@@ -116,6 +126,7 @@ class KeepInput(Model):
     page: int = 500
     part: int = 0
     after: str = ""
+    abandoned_after: float = ABANDONED_AFTER
     summary: "KeepResult | None" = None
 
 

@@ -54,15 +54,17 @@ class KeepWorkflow:
 
         async def one(thread_id: str) -> Kept:
             async with slots:
-                return await self._one(thread_id, audit=input.audit)
+                return await self._one(thread_id, input)
 
         return list(await asyncio.gather(*(one(thread_id) for thread_id in thread_ids)))
 
-    async def _one(self, thread_id: str, *, audit: bool) -> Kept:
+    async def _one(self, thread_id: str, input: KeepInput) -> Kept:
         try:
             return await workflow.execute_activity_method(
                 MaintenanceActivities.keep_thread,
-                KeepThreadInput(thread_id=thread_id, audit=audit),
+                KeepThreadInput(
+                    thread_id=thread_id, audit=input.audit, abandoned_after=input.abandoned_after
+                ),
                 start_to_close_timeout=timedelta(minutes=30),
                 heartbeat_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5),

@@ -10,13 +10,14 @@ from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, Work
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import InvalidConfigError, ThreadNotFoundError
 from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue, remove_schedules
 from helix_temporal.models.maintenance import KeepInput, KeepResult
+from helix_temporal.models.steps import PutTextInput
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
-from helix_temporal.workflows import KeepWorkflow
+from helix_temporal.workflows import KeepWorkflow, ThreadRequest, ThreadWorkflow
 
 RARELY = JanitorPlan(sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1))
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
@@ -106,6 +107,30 @@ async def test_cold_threads_are_found_and_kept(
     assert (kept.seen, kept.problems, kept.failures) == (1, 0, 0)
 
 
+async def test_a_text_for_a_session_that_never_began_is_collected(
+    workers: tuple[Client, HelixPlugin], settings: Settings
+) -> None:
+    """Its message was refused, or its client died before it was sent: no thread is there to be kept."""
+    client, helix = workers
+    text = PutTextInput(thread_id="never", message_id="m", text="long")
+    await client.execute_workflow(
+        ThreadWorkflow.run,
+        ThreadRequest(do="put_text", put_text=text),
+        id=f"put-{uuid.uuid4().hex}",
+        task_queue=settings.task_queue,
+    )
+    for after, deleted in ((3600.0, 0), (-1.0, 1)):
+        kept: KeepResult = await client.execute_workflow(
+            KeepWorkflow.run,
+            KeepInput(abandoned_after=after),
+            id=f"keep-{uuid.uuid4().hex}",
+            task_queue=maintenance_queue(settings.task_queue),
+        )
+        assert (kept.seen, kept.objects_deleted, kept.failures) == (1, deleted, 0)
+    with pytest.raises(ThreadNotFoundError):
+        await helix.backends.threads.facts("never")
+
+
 async def test_a_sweep_leaves_a_live_session_alone(
     workers: tuple[Client, HelixPlugin], settings: Settings
 ) -> None:
@@ -123,6 +148,12 @@ async def test_a_sweep_leaves_a_live_session_alone(
     await sessions.close("s")
     await sessions.result("s")
     await remove_schedules(client, settings.task_queue)
+
+
+def test_an_age_below_an_hour_is_refused() -> None:
+    """It would take what is still under way."""
+    with pytest.raises(InvalidConfigError, match="abandoned is 0:59:00"):
+        JanitorPlan(abandoned=timedelta(minutes=59))
 
 
 def test_intervals_below_a_second_are_refused() -> None:

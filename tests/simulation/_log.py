@@ -139,7 +139,8 @@ class Log:
                 self._world.fail(f"the manifest names {name}, which is not there")
 
     def _check_step(self, old: Manifest, new: Manifest) -> None:
-        if new.version != old.version + 1 or new.epoch < old.epoch:
+        # Version 0 says that there is no thread, and of which generation new objects are.
+        if new.version != (old.version + 1 if new.version else 0) or new.epoch < old.epoch:
             self._world.fail(
                 f"archive went back: version {old.version} -> {new.version}, epoch {old.epoch} -> {new.epoch}"
             )

@@ -22,6 +22,9 @@ from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Shop, Worker
 from tests.simulation._world import World
 
+ABANDONED = 60.0
+"""Seconds after which what was put aside and not taken is garbage: longer than any step goes on."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -433,8 +436,12 @@ class Story:
         self._temporal.background("compact", work)
 
     def _collect(self) -> None:
+        # A fork's thread is collected from the start, so that it may lose what it copies again and again.
+        fork = self._world.random.choice([*self._forks]) if self._forks else ""
+        thread_id, age = (fork, -1.0) if fork and self._world.chance(0.4) else (THREAD, ABANDONED)
+
         async def work(worker: Worker) -> None:
-            made = await worker.threads.upkeep.collect_garbage(THREAD)
+            made = await worker.threads.upkeep.collect_garbage(thread_id, abandoned_after=age)
             if made.objects_deleted:
                 self._world.note("garbage collected", made)
 

@@ -69,7 +69,7 @@ class Shop:
         world: World, *, flush_each_step: bool = True, strict: bool = True, conditional: bool = True
     ) -> "Shop":
         """Empty stores."""
-        memory, blobs, layout = MemoryThreads(clock=world.loop.time), MemoryBlobs(), Layout("")
+        memory, blobs, layout = MemoryThreads(clock=world.loop.time), MemoryBlobs(world.loop.time), Layout("")
         log = Log(world, memory, blobs, layout, strict=strict)
         agent = Agent(
             name="a",

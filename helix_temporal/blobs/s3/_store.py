@@ -142,7 +142,8 @@ class S3Blobs:
                 )
             page = cast("Mapping[str, Any]", answer)
             for entry in page.get("Contents", []):
-                yield BlobInfo(entry["Key"], entry["Size"], _etag(entry["ETag"]))
+                modified = entry["LastModified"].timestamp() if "LastModified" in entry else None
+                yield BlobInfo(entry["Key"], entry["Size"], _etag(entry["ETag"]), modified)
             if not page.get("IsTruncated"):
                 return
             if "NextContinuationToken" not in page:

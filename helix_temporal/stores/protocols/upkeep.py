@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 
@@ -40,14 +41,22 @@ class ArchiveUpkeep(Protocol):
         ...
 
     def archived(self, part: int) -> AsyncIterator[str]:
-        """Ids of all archived threads in one of the 256 parts of the archive, deleted ones among them.
+        """Ids of all archived threads in one of the 256 parts of the archive.
 
-        One that comes meanwhile may be missed; one whose manifest names no thread is left out.
+        Deleted ones are among them, and those of which objects are there without a manifest: a fork that was
+        given up.  One that comes meanwhile may be missed; one whose manifest names no thread is left out,
+        as is one without a manifest whose id is so long that its key holds a hash of it.
         """
         ...
 
-    async def collect_garbage(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
-        """Delete objects that no manifest names and none can come to name."""
+    async def collect_garbage(
+        self, thread_id: str, progress: Progress = no_progress, *, abandoned_after: float = ABANDONED_AFTER
+    ) -> Maintenance:
+        """Delete objects that no manifest names and none can come to name.
+
+        Where the thread has been at rest for ``abandoned_after`` seconds by the store's clock, also payloads
+        as old as that which no step took, and all of a thread that has no manifest.
+        """
         ...
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:

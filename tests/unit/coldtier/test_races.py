@@ -52,6 +52,20 @@ class Bench:
         assert [record.id for record in page.records] == self.expected
         return page
 
+    async def look(self) -> object:
+        """What a step sees whose window reaches further back than the newest part that is hot."""
+        head, count = self.author.head, len(self.expected)
+        view = await self.tiers.worker().step_view(
+            "t", self.author.epoch, head, after=0, limit=count, max_bytes=1 << 30, ids=count
+        )
+        assert [record.id for record in view.before] == self.expected
+        return view
+
+    async def audit(self) -> object:
+        """Verify all of it."""
+        await sound(self.tiers)
+        return self
+
     async def rewind(self) -> object:
         """Cut inside a segment, as the next execution."""
         later = self.tiers.elsewhere(self.author).later()
@@ -131,6 +145,20 @@ async def test_a_slow_reader(fast: str) -> None:
         cold_bench, lambda made: made.blobs, lambda made: made.read(), compact_and_collect, is_whole
     )
     assert calls >= 3
+
+
+@pytest.mark.parametrize("slow", ["look", "audit"])
+async def test_a_slow_look(slow: str) -> None:
+    """A step and an audit find the archive under the names that it has now, and no damage."""
+
+    async def compact_and_collect(made: Bench) -> None:
+        await made.compact()
+        await made.gc()
+
+    calls = await at_every_call(
+        cold_bench, lambda made: made.blobs, methodcaller(slow), compact_and_collect, is_whole
+    )
+    assert calls >= 5
 
 
 async def test_a_slow_fork() -> None:
