@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 
+from bench._bare_stores import redis_client
 from bench._lab import Lab
 from bench._report import Row, told
 from bench._workers import worker
@@ -117,6 +118,7 @@ async def long(lab: Lab) -> list[Row]:
                 lab.say(f"long: {turn + 1} of {turns} turns, {len(runs)} runs, {spent:.0f} s")
         spent = time.perf_counter() - started
         head = (await talk.sessions.describe(talk.session_id)).head.position
+        held = await _held(settings, talk.session_id)
         histories = [await talk.history(run_id) for run_id in runs]
         lab.say("long: reading the histories")
         largest = max([await _largest_event(talk.run(run_id)) for run_id in runs])
@@ -125,6 +127,7 @@ async def long(lab: Lab) -> list[Row]:
     return [
         told("long session: messages", "messages", [head], at_least=4 * turns, note=note),
         told("long session: seconds", "s", [spent]),
+        told("long session: Redis at its end", "MB", [held], at_most=128 * lab.sizes.tool_bytes / 1e6),
         told("long session: runs", "runs", [len(runs)]),
         told("long session: events of a run, most", "events", [max(each.events for each in histories)]),
         told(
@@ -136,6 +139,16 @@ async def long(lab: Lab) -> list[Row]:
         told("long session: bytes of a turn", "B", [_mean_bytes(histories, turns)], at_most=8 * 1024),
         told("long session: largest event", "B", [largest], at_most=64 * 1024),
     ]
+
+
+async def _held(settings: Settings, session_id: str) -> float:
+    """MB of the session's record in Redis."""
+    client = redis_client(settings)
+    try:
+        used: Any = await client.memory_usage(f"{settings.redis_prefix}{{{session_id}}}", samples=0)
+    finally:
+        await client.aclose()
+    return used / 1e6 if used else 0.0
 
 
 def _mean_bytes(histories: list[History], turns: int) -> float:
