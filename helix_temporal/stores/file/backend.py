@@ -5,6 +5,7 @@ from pathlib import Path
 from helix_temporal.stores.file._documents import Documents
 from helix_temporal.stores.file.locks import FileLocks
 from helix_temporal.stores.file.payloads import FilePayloads
+from helix_temporal.stores.file.sessions import FileSessions
 from helix_temporal.stores.file.threads import FileThreads
 from helix_temporal.stores.file.usage import FileUsage
 
@@ -22,6 +23,7 @@ class FileBackend:
     def __init__(self, directory: Path) -> None:
         self.documents = Documents(directory / "sessions")
         self.threads = FileThreads(self.documents)
+        self.sessions = FileSessions(self.documents)
         self.payloads = FilePayloads(Documents(directory / "payloads", cache_bytes=0))
         self.locks = FileLocks(Documents(directory / "locks"))
         self.usage = FileUsage(Documents(directory / "usage"))

@@ -1,0 +1,67 @@
+"""How each backend's sessions are opened, here and in other processes."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from helix_temporal.stores.file import FileBackend
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.sessions import MemorySessions
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.session_records import SessionRecords
+from tests import _postgres
+
+CONNECTIONS = 4
+
+LONG = os.environ.get("HELIX_CAMPAIGN") == "1"
+"""Whether the long form of a campaign was asked for: ``make campaign``."""
+
+
+class Place(NamedTuple):
+    """Where sessions lie, and the hot threads that lie with them."""
+
+    records: SessionRecords
+    threads: HotTier
+
+
+PlaceOpener = Callable[[], AbstractAsyncContextManager[Place]]
+"""Opens the same place as often as one likes; picklable but for memory's."""
+
+
+def memory_place() -> PlaceOpener:
+    """Dicts of one's own."""
+    threads = MemoryThreads()
+    place = Place(MemorySessions(threads), threads)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Place]:
+        yield place
+
+    return opened
+
+
+@asynccontextmanager
+async def file_place(directory: Path) -> AsyncIterator[Place]:
+    """A directory as it is."""
+    backend = FileBackend(directory)
+    yield Place(backend.sessions, backend.threads)
+
+
+@asynccontextmanager
+async def postgres_place(dsn: str, table_prefix: str) -> AsyncIterator[Place]:
+    """Tables as they are."""
+    backend = PostgresBackend(dsn, table_prefix=table_prefix, max_connections=CONNECTIONS, timeout=60)
+    try:
+        yield Place(backend.sessions, backend.threads)
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def empty_postgres_place(dsn: str, table_prefix: str) -> AsyncIterator[Place]:
+    """Tables that are empty now."""
+    async with _postgres.emptied(dsn, table_prefix, max_connections=CONNECTIONS) as backend:
+        yield Place(backend.sessions, backend.threads)

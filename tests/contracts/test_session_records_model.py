@@ -1,0 +1,342 @@
+"""Every backend's records answer every sequence of operations as memory's do."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.queries import OrderBy, SessionQuery
+from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.states import PendingClientToolCall, SessionState, SessionStatus
+from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+    SessionView,
+    Wanted,
+)
+from helix_temporal.testing.builders import a_header, an_id, opened
+from tests import _postgres
+from tests._sessions import LONG, Place, PlaceOpener, empty_postgres_place, file_place, memory_place
+
+T = TypeVar("T")
+
+SESSIONS = ("a", "b", "ü/🙂", "~61")
+GROUPED = (RecordKind.STEP, RecordKind.STAGED)
+PLAIN = tuple(kind for kind in RecordKind if kind not in GROUPED)
+WITHOUT_ORDER = (RecordKind.STEP, RecordKind.STOP, RecordKind.THREAD)
+IN_FULL = tuple(kind for kind in PLAIN if kind is not RecordKind.CHECKPOINT_STATE)
+"""Kinds of which all records of a session are ever asked for at once; the others may be too large."""
+ORDERED = (RecordKind.CHECKPOINT, RecordKind.CHECKPOINT_STATE, RecordKind.RUN, RecordKind.REF)
+
+KEYS = st.sampled_from(["k", "K", "k2", "ü", "🙂", "x" * 200, "a:b", "%", "\\"])
+GROUPS = st.sampled_from(["g", "G:1", "ü", "y" * 200])
+BODIES = st.sampled_from([b"", b"{}", b"\x00\xff", b"x" * 5_000])
+ORDERS = st.sampled_from([0, 1, 2, 10, 9, 2**53 + 1, 2**63 - 1])
+TIMES = st.sampled_from([0, 5, 900, 10_000, 2**53, 2**53 + 1])
+NAMES = st.one_of(
+    st.builds(lambda kind, key: RecordKey(kind, key), st.sampled_from(PLAIN), KEYS),
+    # Keys of two groups differ, as places in a page have no group.
+    st.builds(
+        lambda kind, key, group: RecordKey(kind, key + group, group), st.sampled_from(GROUPED), KEYS, GROUPS
+    ),
+)
+RECORDS = st.builds(
+    lambda name, body, order: SessionRecord(
+        name.kind, name.key, body, name.group, 0 if name.kind in WITHOUT_ORDER else order
+    ),
+    NAMES,
+    BODIES,
+    ORDERS,
+)
+WHOLE = st.one_of(
+    st.tuples(st.sampled_from(IN_FULL), st.just("")), st.tuples(st.sampled_from(GROUPED), GROUPS)
+)
+WANTED = st.builds(
+    Wanted,
+    keys=st.lists(NAMES, max_size=4).map(tuple),
+    groups=st.lists(WHOLE, max_size=3, unique=True).map(tuple),
+    newest=st.lists(st.sampled_from(ORDERED), max_size=2, unique=True).map(tuple),
+)
+TEXTS = st.sampled_from(["", "x", "y", "ü", "a:b", "*"])
+CALLS = st.builds(
+    lambda deadline, answered: PendingClientToolCall.model_validate(
+        {
+            "tool_call_id": "c",
+            "tool_name": "t",
+            "deadline_at": deadline,
+            "response": {"result": 1} if answered else None,
+        }
+    ),
+    st.none() | TIMES,
+    st.booleans(),
+)
+STATES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "agent_type": TEXTS,
+        "user_id": st.none() | TEXTS,
+        "status": st.sampled_from(SessionStatus),
+        "tags": st.lists(TEXTS, max_size=3).map(tuple),
+        "metadata": st.dictionaries(
+            TEXTS, TEXTS | st.integers(0, 2) | st.lists(TEXTS, max_size=1), max_size=2
+        ),
+        "parent_session_id": st.none() | st.sampled_from(SESSIONS),
+        "expires_at": st.none() | TIMES,
+        "cleanup_pending": st.booleans(),
+        "created_at": TIMES,
+        "updated_at": TIMES,
+        "pending_client_tool_calls": st.dictionaries(st.just("c"), CALLS, max_size=1),
+        "version": st.integers(1, 5),
+        "step_count": st.integers(0, 3),
+    },
+)
+QUERIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "order_by": st.builds(
+            OrderBy,
+            field=st.sampled_from(["created_at", "updated_at"]),
+            direction=st.sampled_from(["asc", "desc"]),
+        ),
+        "limit": st.integers(1, 5),
+    },
+    optional={
+        "user_id": TEXTS,
+        "agent_type": TEXTS,
+        "status": st.lists(st.sampled_from(SessionStatus), max_size=2).map(tuple),
+        "parent_session_id": st.none() | st.sampled_from(SESSIONS),
+        "tags": st.lists(TEXTS, max_size=2).map(tuple),
+        "metadata": st.dictionaries(TEXTS, TEXTS, max_size=1),
+        "date_field": st.sampled_from(["created_at", "updated_at"]),
+        "date_from": TIMES,
+        "date_to": TIMES,
+        "offset": st.integers(0, 3),
+    },
+)
+
+
+def comparable(outcome: object) -> object:
+    """Clocks differ between two stores, and so does the order in which a view finds records."""
+    if isinstance(outcome, HotHeader):
+        return replace(outcome, unarchived_since=int(outcome.unarchived_since > 0))
+    if isinstance(outcome, SessionView):
+        records = tuple(sorted(outcome.records, key=lambda each: each.name))
+        return replace(outcome, now=0, records=records)
+    appended = getattr(outcome, "appended", None)
+    if appended is not None:
+        same = replace(appended, header=comparable(appended.header), records=tuple(appended.records))
+        return replace(outcome, appended=same)  # type: ignore[type-var]
+    return outcome
+
+
+class _SameAnswers(RuleBasedStateMachine):
+    """Runs each operation on both and compares what they say; ``opener`` is set by the test."""
+
+    opener: ClassVar[Callable[[], PlaceOpener]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.stack = contextlib.AsyncExitStack()
+        self.memory = self.runner.run(self.stack.enter_async_context(memory_place()()))
+        self.other = self.runner.run(self.stack.enter_async_context(type(self).opener()()))
+        self.views = dict.fromkeys(SESSIONS, SessionView(0, 0, 0, None))
+        self.threads: dict[str, object] = dict.fromkeys(SESSIONS)
+        self.steps: list[StepAppend] = []
+
+    def teardown(self) -> None:
+        self.runner.run(self.stack.aclose())
+        self.runner.close()
+
+    def both(self, operation: Callable[[Place], Awaitable[T]]) -> object:
+        """Run it on both; they must say the same."""
+        mine, theirs = self.outcome(operation, self.memory), self.outcome(operation, self.other)
+        assert comparable(theirs) == comparable(mine)
+        return mine
+
+    def outcome(self, operation: Callable[[Place], Awaitable[T]], place: Place) -> object:
+        async def run() -> object:
+            try:
+                return await operation(place)
+            except HelixError as error:
+                return type(error)
+
+        return self.runner.run(run())
+
+    def look(self, session_id: str) -> None:
+        """Both must hold the same."""
+        everything = Wanted(groups=tuple((kind, "") for kind in IN_FULL))
+        view = self.both(lambda place: place.records.view(session_id, everything))
+        assert isinstance(view, SessionView)
+        self.views[session_id] = view
+        self.threads[session_id] = self.both(lambda place: place.threads.header(session_id))
+
+    # -- writes
+
+    @rule(
+        session_id=st.sampled_from(SESSIONS),
+        fields=st.none() | STATES,
+        puts=st.lists(RECORDS, max_size=5, unique_by=lambda each: each.name).map(tuple),
+        removes=st.lists(NAMES, max_size=3).map(tuple),
+        clears=st.lists(WHOLE, max_size=2, unique=True).map(tuple),
+        raised=st.sampled_from([0, 0, 1, 2**40]),
+        stale=st.sampled_from([0, 0, 0, 0, 0, 1, -1]),
+        append=st.sampled_from([None, None, "next", "repeat", "elsewhere"]),
+    )
+    def commit(
+        self,
+        session_id: str,
+        fields: dict[str, Any] | None,
+        puts: tuple[SessionRecord, ...],
+        removes: tuple[RecordKey, ...],
+        clears: tuple[tuple[RecordKind, str], ...],
+        raised: int,
+        stale: int,
+        append: str | None,
+    ) -> None:
+        row = None
+        view = self.views[session_id]
+        if fields is not None or view.state is None:
+            state = SessionState(session_id=session_id, **(fields or {}))
+            row = SessionRow(state, state.model_dump_json().encode())
+        change = SessionCommit(
+            session_id,
+            max(0, view.revision + stale),
+            view.max_epoch + raised,
+            row,
+            puts,
+            tuple(each for each in removes if each not in {put.name for put in puts}),
+            clears,
+            append=self.step(session_id, append),
+        )
+        self.both(lambda place: place.records.commit(change))
+        self.look(session_id)
+
+    def step(self, session_id: str, how: str | None) -> StepAppend | None:
+        if how is None:
+            return None
+        mine = [each for each in self.steps if each.thread_id == session_id]
+        if how == "repeat" and mine:
+            return mine[-1]
+        thread = self.threads[session_id]
+        there = thread.head if isinstance(thread, HotHeader) else EMPTY
+        head = Head(position=1, last_id="other") if how == "elsewhere" else there
+        inputs = tuple(Record(Kind.USER, f"m{len(self.steps)}-{n}", b"x" * n) for n in range(2))
+        step = StepAppend(session_id, a_header(session_id).epoch, head, inputs, commits=True)
+        self.steps.append(step)
+        return step
+
+    @precondition(lambda self: any(view.state for view in self.views.values()))
+    @rule(which=st.integers(0, len(SESSIONS)), stale=st.sampled_from([0, 0, 1]))
+    def delete(self, which: int, stale: int) -> None:
+        there = [each for each, view in self.views.items() if view.state is not None]
+        session_id = there[which % len(there)]
+        view = self.views[session_id]
+        change = SessionCommit(session_id, view.revision + stale, view.max_epoch, deletes=True)
+        self.both(lambda place: place.records.commit(change))
+        self.look(session_id)
+
+    @precondition(lambda self: None in self.threads.values())
+    @rule(which=st.integers(0, len(SESSIONS)))
+    def open_thread(self, which: int) -> None:
+        cold = [each for each, thread in self.threads.items() if thread is None]
+        session_id = cold[which % len(cold)]
+        self.both(lambda place: opened(place.threads, session_id))
+        self.look(session_id)
+
+    @rule(before=ORDERS)
+    def purge(self, before: int) -> None:
+        self.both(lambda place: place.records.purge_operations(before, limit=1_000))
+
+    # -- reads
+
+    @rule(session_id=st.sampled_from(SESSIONS), wanted=WANTED)
+    def view(self, session_id: str, wanted: Wanted) -> None:
+        self.both(lambda place: place.records.view(session_id, wanted))
+
+    @rule(
+        session_id=st.sampled_from(SESSIONS),
+        kind=st.sampled_from(RecordKind),
+        limit=st.integers(1, 5),
+        after=st.none() | st.tuples(ORDERS, KEYS),
+        descending=st.booleans(),
+    )
+    def page(
+        self, session_id: str, kind: RecordKind, limit: int, after: tuple[int, str] | None, descending: bool
+    ) -> None:
+        self.both(
+            lambda place: place.records.page(
+                session_id, kind, limit=limit, after=after, descending=descending
+            )
+        )
+
+    @rule(fields=QUERIES)
+    def list_sessions(self, fields: dict[str, Any]) -> None:
+        query: SessionQuery | None = SessionQuery(**fields)
+        while query is not None:
+            page = self.both(partial(_list, query=query))
+            cursor = getattr(page, "next_cursor", None)
+            query = None if cursor is None else query.model_copy(update={"cursor": cursor, "offset": 0})
+
+    @rule(
+        before=TIMES, limit=st.integers(1, 3), after=st.none() | st.tuples(TIMES, st.sampled_from(SESSIONS))
+    )
+    def list_times(self, before: int, limit: int, after: tuple[int, str] | None) -> None:
+        self.both(lambda place: place.records.list_expired(before, limit=limit, after=after))
+        self.both(lambda place: place.records.list_due(before, limit=limit, after=after))
+
+    @rule(limit=st.integers(1, 3), after=st.none() | st.sampled_from(SESSIONS))
+    def list_cleanups(self, limit: int, after: str | None) -> None:
+        self.both(lambda place: place.records.list_cleanup_pending(limit=limit, after=after))
+
+    @rule()
+    def scan(self) -> None:
+        async def ids(place: Place) -> list[str]:
+            return sorted([each async for each in place.records.scan()])
+
+        self.both(ids)
+
+
+async def _list(place: Place, *, query: SessionQuery) -> object:
+    return await place.records.list_sessions(query)
+
+
+def compare(opener: Callable[[], PlaceOpener], *, examples: int = 20) -> None:
+    """Compare a backend with memory; each example gets an empty place."""
+    examples, steps = (500, 50) if LONG else (examples, 30)
+    machine = type("Machine", (_SameAnswers,), {"opener": staticmethod(opener)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.timeout(3_600 if LONG else 120)
+def test_postgres_answers_every_sequence_as_memory_does(postgres_dsn: str) -> None:
+    """What the rules above rely on, they can rely on here."""
+    prefix = _postgres.own_prefix("model")
+    compare(lambda: partial(empty_postgres_place, postgres_dsn, prefix))
+
+
+@pytest.mark.timeout(3_600 if LONG else 120)
+def test_files_answer_every_sequence_as_memory_does(tmp_path: Path) -> None:
+    """What a file keeps of a session is all of it."""
+    compare(lambda: partial(file_place, tmp_path / an_id()), examples=10)
