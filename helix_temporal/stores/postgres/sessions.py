@@ -96,12 +96,14 @@ class PostgresSessions:
         if step is None:
             return await self._commit(self._adapter, change)
         _decide.check_step(step)
-        text, arguments = commit_statement(change, prefix=self._queries.prefix, append=True)
-        row = await self._adapter.fetchrow(text, *arguments)
-        if row is not None:
-            end = head_after(step.head, step.records)
-            appended = Appended(step.records, end, False, header_of(step.thread_id, row))
-            return Committed(row["rev"], appended)
+        # A session's first commit has no row to look at before the thread's is changed.
+        if change.revision:
+            text, arguments = commit_statement(change, prefix=self._queries.prefix, append=True)
+            row = await self._adapter.fetchrow(text, *arguments)
+            if row is not None:
+                end = head_after(step.head, step.records)
+                appended = Appended(step.records, end, False, header_of(step.thread_id, row))
+                return Committed(row["rev"], appended)
         return await self._commit_apart(change, step)
 
     async def _commit(self, on: PostgresExecutor, change: SessionCommit) -> Committed | None:
