@@ -1,0 +1,49 @@
+"""Where locks and usage are, by settings."""
+
+from typing import Any
+
+import pytest
+
+from helix_temporal.backends import Backends
+from helix_temporal.settings import Settings
+from helix_temporal.stores.memory import MemoryLocks, MemoryUsage
+
+REDIS = {"redis_url": "redis://localhost"}
+POSTGRES = {"postgres_dsn": "postgresql://localhost/db"}
+DIRECTORY = {"data_directory": "d"}
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({}, "Memory"),
+        (DIRECTORY, "File"),
+        (REDIS | DIRECTORY, "Redis"),
+        (POSTGRES, "Postgres"),
+        (POSTGRES | REDIS | DIRECTORY, "Postgres"),
+    ],
+)
+def test_locks_and_usage_are_in_the_most_durable_store(given: dict[str, Any], place: str) -> None:
+    """Messages in Redis and state in PostgreSQL is the usual pair."""
+    backends = Backends(Settings(**given))
+    assert type(backends.locks).__name__ == f"{place}Locks"
+    assert type(backends.usage).__name__ == f"{place}Usage"
+
+
+def test_a_server_of_threads_and_state_is_opened_once() -> None:
+    """One pool of connections, not two."""
+    backends = Backends(Settings(**POSTGRES))
+    assert len(backends._places) == 1
+
+
+def test_locks_and_usage_from_elsewhere_are_used() -> None:
+    """A new backend needs no change in this package."""
+    locks, usage = MemoryLocks(), MemoryUsage()
+    backends = Backends(Settings(), locks=locks, usage=usage)
+    assert (backends.locks, backends.usage) == (locks, usage)
+
+
+def test_their_activities_are_registered() -> None:
+    """A worker serves them without being told."""
+    names = {method.__temporal_activity_definition.name for method in Backends(Settings()).activities([])}
+    assert names >= {"helix.locks.acquire", "helix.locks.release", "helix.usage.record", "helix.usage.query"}
