@@ -172,6 +172,23 @@ class Reading:
 
         return await self._archive.with_manifest(thread_id, before)
 
+    async def older_ids(self, thread_id: str, stop: Head, count: int) -> tuple[str, ...]:
+        """Ids of the ``count`` archived messages before ``stop``, whatever they weigh.
+
+        Segment by segment, so that their bodies are never in memory all at once.
+        """
+        start = max(0, stop.position - count)
+
+        async def before(archive: Manifest) -> tuple[str, ...]:
+            if archive.head.position < stop.position:
+                return ()
+            found: list[str] = []
+            for low, high in _parts(await self._archive.refs(archive, start), start, stop.position):
+                found += [record.id for record in await self._archive.read(archive, low, high)]
+            return tuple(found)
+
+        return await self._archive.with_manifest(thread_id, before)
+
 
 def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:
     """The range cut at segment borders."""

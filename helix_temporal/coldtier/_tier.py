@@ -17,17 +17,16 @@ from helix_temporal.coldtier._plan import DIRECT_MAX
 from helix_temporal.coldtier._reading import Reading
 from helix_temporal.coldtier._trimming import Held, Trimming
 from helix_temporal.coldtier._upkeep import Upkeep
+from helix_temporal.coldtier._windows import Windows
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
-from helix_temporal.models.records import Head, size_of
+from helix_temporal.models.records import Head
 from helix_temporal.stores._opens import check_hot_epoch
-from helix_temporal.stores._pages import MAX_PAGE_BYTES, trim
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
     Eviction,
     HotHeader,
     HotTier,
-    PageRange,
     StepAppend,
     StepView,
 )
@@ -89,6 +88,7 @@ class TieredThreads:
         self._opening = Opening(hot, self._archive, legacy)
         self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
         self._reading = Reading(hot, self._archive)
+        self._windows = Windows(self._reading)
         self._forking = Forking(self._archive, self._flushing)
         self._migration = Migration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
@@ -133,29 +133,8 @@ class TieredThreads:
                 # A turn begins; one under way is let to its end.
                 await self._flushing.check_backlog(view.header)
             await self._trimming.trim(thread_id, view, head)
-            return await self._with_older(thread_id, view, head, limit, max_bytes, ids)
+            return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
         raise _unsteady(thread_id)
-
-    async def _with_older(
-        self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int, ids: int
-    ) -> StepView:
-        """Take from the archive what the window and its ids want and the hot record no longer holds."""
-        base, held = view.header.base, len(view.before) + len(view.earlier_ids)
-        if base.position == 0 or head.position - held > base.position or head.position < base.position:
-            return view
-        space = max_bytes - size_of(view.before) if not view.earlier_ids else 0
-        count = max(limit - held if space > 0 else 0, ids - held)
-        if count <= 0:
-            return view
-        older = await self._reading.older(
-            thread_id, base, count, max_bytes if ids <= held else MAX_PAGE_BYTES
-        )
-        wanted = PageRange(0, len(older), max(limit - held, 0), max(space, 0), backward=True)
-        first, fitting = trim(0, older, wanted) if wanted.limit and wanted.max_bytes else (len(older), ())
-        if fitting and size_of(fitting) > space:
-            first, fitting = len(older), ()
-        earlier = tuple(record.id for record in older[:first])
-        return replace(view, before=(*fitting, *view.before), earlier_ids=(*earlier, *view.earlier_ids))
 
     async def read(self, request: ReadPage) -> Page:
         """As `ThreadStore.read`."""

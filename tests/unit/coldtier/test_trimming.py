@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.coldtier import Held, TieredThreads, _trimming
 from helix_temporal.models.records import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import StepView
-from helix_temporal.stores.protocols.threads import Create, ForkThread, Reopen
+from helix_temporal.stores.protocols.threads import Create, ForkThread, ReadPage, Reopen
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
 from helix_temporal.testing.faults import BlobFault
@@ -29,6 +29,11 @@ class Session(Author):
         return await self.threads.step_view(
             self.thread_id, self.epoch, head or self.head, after=2, limit=limit, max_bytes=10**6, ids=ids
         )
+
+    async def all_ids(self) -> list[str]:
+        """Ids of all messages."""
+        page = await self.threads.read(ReadPage(self.thread_id, limit=1000, max_bytes=64 * 2**20))
+        return [record.id for record in page.records]
 
     async def talk(self, turns: int, *, archives: bool = True) -> None:
         """So many whole turns."""
@@ -219,3 +224,51 @@ class TestWhatLiesBelow:
         view = await session.look(session.heads[4])
         assert (view.after, view.last_id_at_head) == ((), None)
         assert await base(tiers) == before
+
+
+class TestIdsOfLargeMessages:
+    """A thread with large messages is made hot by its newest 8 MiB alone."""
+
+    async def resumed(self, tiers: Tiers, *, bytes_each: int = 1_000_000) -> Session:
+        """A session of 40 messages that went cold, and goes on elsewhere."""
+        session = Session(tiers.worker(), "t")
+        await session.open()
+        for _ in range(20):
+            await session.append(session.step(a_message("q"), answer=an_answer("x" * bytes_each)))
+            session.heads.append(session.head)
+        await session.go_cold()
+        later = Session(tiers.worker(), "t", session.epoch + 1, "run-2", heads=session.heads)
+        await later.open()
+        assert 0 < await base(tiers) < 40
+        return later
+
+    async def test_all_are_there_after_a_hydration(self) -> None:
+        """A message that was sent again is found among the newest 200, whatever they weigh."""
+        tiers = Tiers()
+        later = await self.resumed(tiers)
+        everything = await later.all_ids()
+        view = await later.look(limit=4, ids=200)
+        assert [*view.earlier_ids, *(record.id for record in view.before)] == everything
+
+    async def test_they_are_read_once(self) -> None:
+        """Not with each turn: that would read up to 200 messages of 1 MB from the archive each time."""
+        tiers = Tiers()
+        later = await self.resumed(tiers)
+        first = await later.look(limit=4, ids=200)
+        tiers.blobs.forget()
+        await later.talk(5)
+        view = await later.look(limit=4, ids=200)
+        assert tiers.blobs.count("get") == 0
+        assert view.earlier_ids[: len(first.earlier_ids)] == first.earlier_ids
+
+    async def test_they_are_read_anew_after_an_open(self) -> None:
+        """It may have cut them."""
+        tiers = Tiers()
+        later = await self.resumed(tiers)
+        await later.look(limit=4, ids=200)
+        again = Session(later.threads, "t", later.epoch + 1, "run-3")
+        await again.open(rewind_to=later.heads[15])
+        everything = await again.all_ids()
+        view = await again.look(limit=4, ids=200)
+        assert [*view.earlier_ids, *(record.id for record in view.before)] == everything
+        assert len(everything) == 30
