@@ -9,10 +9,17 @@ from pathlib import Path
 
 from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.records import EMPTY
-from helix_temporal.stores.file import FileThreads
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.file import FileSessions, FileThreads
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Part, Parts
-from helix_temporal.testing.builders import a_message, a_step
+from helix_temporal.stores.protocols.session_records import (
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+)
+from helix_temporal.testing.builders import EPOCH, a_message, a_step
 
 BODY = b"x" * 100_000
 
@@ -31,6 +38,28 @@ async def die_at(directory: Path, step: str, letter: str) -> None:
             os._exit(9)
 
     await replace(Documents(directory, after=after), BODY.replace(b"x", letter.encode()))
+
+
+def the_commit(session_id: str) -> SessionCommit:
+    """State, a record, and a step of the thread, over what `tests.unit.stores` put there."""
+    return SessionCommit(
+        session_id,
+        revision=1,
+        max_epoch=EPOCH,
+        row=SessionRow(SessionState(session_id=session_id), b"new state"),
+        puts=(SessionRecord(RecordKind.CHECKPOINT, "c1", b"new checkpoint"),),
+        append=a_step(session_id, inputs=[a_message("new", message_id="new")]),
+    )
+
+
+async def commit_and_die_at(directory: Path, step: str) -> None:
+    """Commit a session with its thread, and be gone right after one step of it."""
+
+    def after(done: str) -> None:
+        if done == step:
+            os._exit(9)
+
+    await FileSessions(Documents(directory, after=after)).commit(the_commit("s"))
 
 
 async def append_until_killed(directory: Path) -> None:
@@ -105,7 +134,15 @@ async def without_rights(directory: Path) -> None:
 
 COMMANDS = {
     each.__name__: each
-    for each in (die_at, append_until_killed, append_some, put_and_take, hold, without_rights)
+    for each in (
+        die_at,
+        commit_and_die_at,
+        append_until_killed,
+        append_some,
+        put_and_take,
+        hold,
+        without_rights,
+    )
 }
 
 if __name__ == "__main__":

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.file import FileBackend, FileThreads
+from helix_temporal.errors import StoreCorruptError
+from helix_temporal.models.queries import SessionQuery
+from helix_temporal.stores.file import FileBackend, FileSessions, FileThreads
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Part
-from helix_temporal.testing.builders import a_header, opened
+from helix_temporal.stores.protocols.session_records import RecordKind, Wanted
+from helix_temporal.testing.builders import EPOCH, a_header, all_of, opened
+from helix_temporal.testing.contracts._records_base import a_change, a_row
+from tests.unit.stores._file_child import the_commit
 from tests.unit.stores._file_processes import output, start
 
 OLD, NEW = b"o" * 100_000, b"n" * 100_000
@@ -56,9 +61,39 @@ async def test_a_first_writer_that_was_killed_leaves_nothing(tmp_path: Path, ste
     assert files(tmp_path / "data") == []
 
 
+@pytest.mark.parametrize(
+    ("step", "done"), [*((step, False) for step in NOT_YET), *((step, True) for step in DONE)]
+)
+async def test_a_killed_commit_is_there_with_its_step_or_not_at_all(
+    tmp_path: Path, step: str, done: bool
+) -> None:
+    """State, checkpoint and messages never tell of different turns; the same commit again is done once."""
+    documents = Documents(tmp_path)
+    sessions, threads = FileSessions(documents), FileThreads(documents)
+    await opened(threads, "s")
+    await sessions.commit(a_change("s", row=a_row("s", b"old state")))
+    child = await start("commit_and_die_at", tmp_path, step)
+    assert await child.wait() == 9
+    assert await _seen(sessions, threads) == (AFTER if done else BEFORE)
+    again = await sessions.commit(the_commit("s"))
+    assert (again is None) is done
+    assert await _seen(sessions, threads) == AFTER
+
+
+BEFORE: object = (b"old state", [], [])
+AFTER: object = (b"new state", ["c1"], ["new"])
+
+
+async def _seen(sessions: FileSessions, threads: FileThreads) -> object:
+    view = await sessions.view("s", Wanted(groups=((RecordKind.CHECKPOINT, ""),)))
+    held = await threads.snapshot("s", 0)
+    assert held is not None
+    return view.state, [each.key for each in view.records], [each.id for each in held.records]
+
+
 async def test_acknowledged_appends_outlive_a_kill_at_any_time(tmp_path: Path) -> None:
     """What was acknowledged is there, in order, once; at most one more message is."""
-    await _kill_appenders(tmp_path, rounds=6)
+    await _kill_appenders(tmp_path, rounds=4)
 
 
 @pytest.mark.campaign
@@ -68,10 +103,12 @@ async def test_acknowledged_appends_outlive_500_kills(tmp_path: Path) -> None:
     await _kill_appenders(tmp_path, rounds=500)
 
 
-async def _kill_appenders(directory: Path, *, rounds: int) -> None:
-    await opened(FileThreads(Documents(directory)), "t")
+async def _kill_appenders(place: Path, *, rounds: int) -> None:
     chance = random.Random(123)
-    for _ in range(rounds):
+    for number in range(rounds):
+        directory = place / str(number // 20)
+        if not directory.exists():
+            await opened(FileThreads(Documents(directory)), "t")
         child = await start("append_until_killed", directory)
         assert child.stdout is not None
         first = await child.stdout.readline()
@@ -114,3 +151,45 @@ async def test_tasks_of_one_process_stand_in_line(tmp_path: Path) -> None:
     threads = FileBackend(tmp_path).threads
     headers = await asyncio.gather(*(threads.install(a_header("t"), (), replace=False) for _ in range(32)))
     assert len(set(headers)) == 1
+
+
+async def test_a_scan_removes_warm_threads_that_have_expired(tmp_path: Path) -> None:
+    """Nobody asks for them again, so nobody else would; the session in the same document stays."""
+    now = [1_000.0]
+    documents = Documents(tmp_path)
+    threads, sessions = FileThreads(documents, clock=lambda: now[0]), FileSessions(documents)
+    for name in ("gone", "kept"):
+        header = await opened(threads, name)
+        await threads.evict(name, EPOCH, all_of(header), warm_ttl=60)
+    await sessions.commit(a_change("kept"))
+    assert sorted([name async for name in threads.scan()]) == ["gone", "kept"]
+    now[0] += 60
+    assert [name async for name in threads.scan()] == []
+    assert files(tmp_path) == ["kept.helix", "kept.lock"]
+    assert [name async for name in sessions.scan()] == ["kept"]
+
+
+async def test_a_damaged_session_is_left_out_of_lists_and_told_to_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bad file does not take the list of all others away, and nobody has to guess that it is there."""
+    sessions = FileSessions(Documents(tmp_path))
+    for name in ("a", "b"):
+        await sessions.commit(a_change(name))
+    (tmp_path / "a.helix").write_bytes(b"")
+    page = await sessions.list_sessions(SessionQuery())
+    assert [each.session_id for each in page.sessions] == ["b"]
+    assert "session 'a' is left out" in caplog.text
+    assert [name async for name in sessions.scan()] == ["a", "b"]
+    with pytest.raises(StoreCorruptError):
+        await sessions.view("a")
+
+
+async def test_a_callers_state_is_not_the_stores(tmp_path: Path) -> None:
+    """What a caller does to a state after it was committed changes no list."""
+    sessions = FileSessions(Documents(tmp_path))
+    row = a_row("s", metadata={"k": "v"})
+    await sessions.commit(a_change("s", row=row))
+    row.state.metadata["k"] = "changed"
+    await sessions.commit(a_change("s", 1, row=None))
+    assert (await sessions.list_sessions(SessionQuery(metadata={"k": "v"}))).total == 1
