@@ -1,5 +1,6 @@
 """Every store of sessions keeps the same promises."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.redis import RedisBackend, RedisSessions, RedisThreads
 from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
 from tests.contracts._alternating import alternating
 
@@ -52,3 +54,33 @@ class TestFileSessionsOfTwoProcesses(SessionRecordsWithThreadsContract):
     async def store(self, tmp_path: Path) -> SessionRecords:
         """Every call goes to the other one than the call before."""
         return alternating(FileBackend(tmp_path / "data").sessions, FileBackend(tmp_path / "data").sessions)
+
+
+class RedisContract(SessionRecordsWithThreadsContract):
+    @pytest.fixture
+    async def store(self, backend: RedisBackend) -> RedisSessions:
+        """An empty prefix of a real server."""
+        return backend.sessions
+
+    @pytest.fixture
+    async def threads(self, backend: RedisBackend) -> RedisThreads:
+        """The threads beside it."""
+        return backend.threads
+
+
+class TestRedisSessions(RedisContract):
+    @pytest.fixture
+    async def backend(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """One server."""
+        backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=60)
+        yield backend
+        await backend.close()
+
+
+class TestRedisClusterSessions(RedisContract):
+    @pytest.fixture
+    async def backend(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+        """A cluster of three primaries: sessions and their index lie on different ones."""
+        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
+        yield backend
+        await backend.close()

@@ -3,6 +3,7 @@
 from helix_temporal.stores.redis.backend import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
+from helix_temporal.stores.redis.sessions import RedisSessions
 from helix_temporal.stores.redis.threads import RedisThreads
 from helix_temporal.stores.redis.usage import RedisUsage
 
@@ -10,6 +11,7 @@ __all__ = [
     "RedisBackend",
     "RedisLocks",
     "RedisPayloads",
+    "RedisSessions",
     "RedisThreads",
     "RedisUsage",
 ]

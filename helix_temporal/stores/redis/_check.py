@@ -15,14 +15,20 @@ _OLDEST: Final = (6, 0)
 _SAFE: Final = frozenset({"noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"})
 
 
-async def check_server(connection: Connection) -> None:
-    """Ask every primary.
+async def check_server(connection: Connection, *, expiring: bool = False) -> bool:
+    """Ask every primary; whether all of them keep an append-only file, so that what they acknowledge lasts.
+
+    Args:
+        connection: To all of it.
+        expiring: Records of several keys have a time to live, so that no key at all may be evicted.
 
     Raises:
-        UnsafeRedisPolicyError: It may evict keys without a time to live, or does not tell.
+        UnsafeRedisPolicyError: It may evict keys without a time to live, or does not tell; with
+            ``expiring``: it may evict any.
         UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct``.
         InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse.
     """
+    durable = True
     for server in await connection.primaries():
         info = await connection.command("INFO", at=server)
         if not isinstance(info, dict):
@@ -32,7 +38,15 @@ async def check_server(connection: Connection) -> None:
             raise InvalidConfigError(f"Redis at {connection.where} is a node of a cluster; set redis_cluster")
         policy = info.get("maxmemory_policy") or await _configured_policy(connection, server)
         refuse_unsafe_policy(connection.where, str(policy))
+        if expiring and policy != "noeviction":
+            raise UnsafeRedisPolicyError(
+                f"Redis at {connection.where}: maxmemory-policy {policy!r} may evict a part of a session "
+                "that has a time to live; set it to noeviction, or unset the time to live of sessions",
+                policy=str(policy),
+            )
+        durable = durable and str(info.get("aof_enabled")) == "1"
     await _check_scripts(connection)
+    return durable
 
 
 def refuse_unsafe_policy(where: str, policy: str) -> None:

@@ -29,6 +29,23 @@ def _script(name: str) -> Script:
     return Script(name, f"{_RECORD}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
 
 
+def assembled(name: str, *before: str, **functions: str) -> Script:
+    """A script after parts that it shares with others, and after scripts that it calls as functions.
+
+    Args:
+        name: Of its file.
+        before: Files put before it, in this order.
+        functions: Names of functions, and the files they are made of; each takes KEYS and ARGV.
+    """
+    parts = [_text(each) for each in before]
+    parts += [f"local function {each}(KEYS, ARGV)\n{_text(file)}\nend" for each, file in functions.items()]
+    return Script(name, "\n".join((*parts, _text(name))))
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / f"{name}.lua").read_text("utf-8")
+
+
 HEADER: Final = _script("header")
 SNAPSHOT: Final = _script("snapshot")
 PAGE: Final = _script("page")

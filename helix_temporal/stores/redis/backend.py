@@ -3,12 +3,13 @@
 from helix_temporal.stores.redis._connection import Connection
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
+from helix_temporal.stores.redis.sessions import RedisSessions
 from helix_temporal.stores.redis.threads import RedisThreads
 from helix_temporal.stores.redis.usage import RedisUsage
 
 
 class RedisBackend:
-    """One Redis or Valkey, standalone or cluster: its threads and payloads over one client.
+    """One Redis or Valkey, standalone or cluster: all stores on it over one client.
 
     Nothing is connected until the first use, on the loop that runs then.
 
@@ -18,6 +19,7 @@ class RedisBackend:
         cluster: The address is one node of a Redis Cluster.
         timeout: Seconds for one operation.
         max_connections: At most so many operations at a time; more wait.
+        session_ttl: Seconds that a session is kept after its last commit; see `RedisSessions`.
 
     Raises:
         InvalidConfigError: The prefix or the URL is not acceptable.
@@ -31,18 +33,20 @@ class RedisBackend:
         cluster: bool = False,
         timeout: float = 5.0,
         max_connections: int = 64,
+        session_ttl: float | None = None,
     ) -> None:
         self._connection = Connection(
             url, prefix=prefix, cluster=cluster, timeout=timeout, max_connections=max_connections
         )
         self.threads = RedisThreads(self._connection)
         self.payloads = RedisPayloads(self._connection)
+        self.sessions = RedisSessions(self._connection, session_ttl=session_ttl)
         self.locks = RedisLocks(self._connection)
         self.usage = RedisUsage(self._connection)
 
     async def check(self) -> None:
-        """Refuse a server that would lose data; see `HotTier.check`."""
-        await self.threads.check()
+        """Refuse a server that would lose data; see `HotTier.check` and `SessionRecords.check`."""
+        await self.sessions.check()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -10,8 +10,11 @@ SCRIPTS = {
     for path in (files("helix_temporal.stores.redis") / "lua").iterdir()
 }
 
+GIVEN = {"key", "staging", "session", "order", "rows", "entries", "marks"}
+"""Names that scripts give to members of KEYS."""
 
-@pytest.mark.parametrize("command", ["DEL", "UNLINK", "EXPIRE", "PEXPIRE", "RENAME"])
+
+@pytest.mark.parametrize("command", ["DEL", "UNLINK", "EXPIRE", "PEXPIRE", "PEXPIREAT", "RENAME"])
 def test_only_few_scripts_end_a_record(command: str) -> None:
     """Unarchived data never expires: whoever adds a place that can lose a thread must come by here."""
     found = {name for name, text in SCRIPTS.items() if f"'{command}'" in text}
@@ -19,9 +22,10 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
         found
         == {
             "DEL": set(),
-            "UNLINK": {"drop", "evict", "install", "rebase"},
+            "UNLINK": {"drop", "evict", "install", "rebase", "session_commit"},
             "EXPIRE": set(),
             "PEXPIRE": {"evict", "stage"},
+            "PEXPIREAT": {"session_commit"},
             "RENAME": {"install"},
         }[command]
     )
@@ -38,4 +42,16 @@ def test_no_script_parses_messages(name: str) -> None:
 def test_every_script_touches_only_the_keys_it_is_given(name: str) -> None:
     """A key made up inside a script may live on another node of a cluster."""
     commands = re.findall(r"redis\.call\('(\w+)'(?:, ([\w.\[\]]+( or \w+)?))?", SCRIPTS[name])
-    assert {key for command, key, _ in commands if command != "TIME"} <= {"key", "staging", "KEYS[1]"}
+    assert {key for command, key, _ in commands if command != "TIME"} <= {"KEYS[1]", *GIVEN}
+
+
+def test_a_sessions_end_of_life_is_not_its_threads() -> None:
+    """A session may have a time to live; what is not archived of its thread never has one."""
+    assert set(re.findall(r"'PEXPIREAT', (\w+)", SCRIPTS["session_commit"])) == {"session", "order"}
+    assert set(re.findall(r"'UNLINK', ([\w, ]+)", SCRIPTS["session_commit"])) == {"session, order"}
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_no_script_sorts_texts(name: str) -> None:
+    """Lua compares texts by the server's locale: the same data would be in another order elsewhere."""
+    assert "table.sort" not in SCRIPTS[name]

@@ -1,0 +1,242 @@
+"""The index of sessions: what lists are made of, in a slot of its own, kept up with each commit.
+
+On a cluster no script reaches both a session and the index, so a mark is there while a commit is on its way
+to it.  Whoever reads first mends what has a mark for longer than a moment, by what the session itself tells;
+so a writer that died in between leaves nothing wrong.  The same way is gone on a single server.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.stores._cursors import decode_cursor, encode_cursor
+from helix_temporal.stores.redis._connection import Answer, Connection
+from helix_temporal.stores.redis._lane import Value
+from helix_temporal.stores.redis._scripts import Script, assembled
+from helix_temporal.stores.redis._session_rows import Plan, Row, id_of, place_of, read_row, shown, time_at
+from helix_temporal.stores.redis._session_wire import Known, order_bytes, time_bytes
+
+logger = logging.getLogger(__name__)
+
+_UPDATE: Final = assembled("index_update", "_index")
+_MARK: Final = assembled("index_mark", "_index")
+_STALE: Final = assembled("index_stale", "_index")
+_PAGE: Final = assembled("index_page", "_index")
+_SIFT: Final = assembled("index_sift", "_index")
+
+_MOMENT: Final = 1_000
+"""Milliseconds after which a reader does not wait for a commit to arrive."""
+
+COMMIT_BY: Final = 30_000
+"""A commit that comes to its session later than so many milliseconds after its mark is refused."""
+
+_SETTLED: Final = 60_000
+"""The commit of an older mark has happened or never will, even if the clocks of two servers differ."""
+
+_MENDED: Final = 100
+_PURGED: Final = 100
+_SIFTED: Final = 1_000
+
+Ask = Callable[[str], Awaitable[Known | None]]
+"""Asks a session itself what the index must know."""
+
+
+class SessionIndex:
+    """The index of all sessions under one prefix.
+
+    Args:
+        ask: How to ask a session.
+    """
+
+    def __init__(self, connection: Connection, ask: Ask) -> None:
+        self._connection, self._ask = connection, ask
+        # No id's form has a colon: this is no session's slot.
+        start = f"{connection.prefix}{{:sessions}}:"
+        self._rows, self._entries, self.marks = f"{start}rows", f"{start}entries", f"{start}marks"
+
+    # -- writing
+
+    @staticmethod
+    def new_mark(session_id: str) -> bytes:
+        """A mark that no other commit has."""
+        return f"{session_id}\0{secrets.token_hex(8)}".encode()
+
+    async def announce(self, mark: bytes) -> int:
+        """Leave a mark; the time until which its commit may come, ms since 1970."""
+        answer = await self._connection.run(_MARK, [self.marks], mark)
+        assert isinstance(answer, bytes)
+        return int(answer) + COMMIT_BY
+
+    async def withdraw(self, mark: bytes) -> None:
+        """Take out the mark of a commit that did not happen."""
+        await self._connection.command("ZREM", self.marks, mark)
+
+    async def update(self, session_id: str, known: Known | None, mark: bytes = b"") -> None:
+        """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
+        told: Sequence[Value] = ("", "", "", "", "")
+        if known is not None:
+            ends = b"" if known.ends is None else time_bytes(known.ends)
+            told = (known.birth, known.revision, known.operation, ends, known.document)
+        await self._connection.run(_UPDATE, [self._rows, self._entries, self.marks], session_id, mark, *told)
+
+    async def arrive(self, session_id: str, known: Known, mark: bytes) -> None:
+        """`update` after a commit that has happened: if it fails, readers mend it."""
+        try:
+            await self.update(session_id, known, mark)
+        except StoreUnavailableError as error:
+            logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
+
+    # -- reading
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`."""
+        scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
+        after = None
+        if query.cursor is not None:
+            time, session_id = decode_cursor(scope, query.cursor)
+            after = time_bytes(time) + session_id.encode()
+        skip = query.offset if after is None else 0
+        await self.mend()
+        plan = Plan.of(query)
+        total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
+        rows = await self._read_rows([id_of(each) for each in places[: query.limit]])
+        more = len(places) > query.limit
+        last = places[query.limit - 1] if more else b""
+        return SessionPage(
+            sessions=tuple(row.summary for row in rows),
+            total=total,
+            offset=query.offset,
+            limit=query.limit,
+            has_more=more,
+            next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
+        )
+
+    async def list_expired(
+        self, before: int, *, limit: int, after: tuple[int, str] | None
+    ) -> tuple[ExpiredSession, ...]:
+        """See `SessionRecords.list_expired`."""
+        found = await self._timed(b"x", before, limit, after)
+        rows = await self._read_rows([session_id.encode() for _, session_id in found])
+        pending = {row.summary.session_id for row in rows if row.cleanup_pending}
+        return tuple(
+            ExpiredSession(session_id=session_id, expires_at=at, cleanup_pending=session_id in pending)
+            for at, session_id in found
+        )
+
+    async def list_due(
+        self, before: int, *, limit: int, after: tuple[int, str] | None
+    ) -> tuple[tuple[int, str], ...]:
+        """See `SessionRecords.list_due`."""
+        return await self._timed(b"w", before, limit, after)
+
+    async def list_cleanup_pending(self, *, limit: int, after: str | None) -> tuple[str, ...]:
+        """See `SessionRecords.list_cleanup_pending`."""
+        await self.mend()
+        lowest = b"[k" if after is None else b"(k" + after.encode()
+        found = await self._entries_in(lowest, b"(l", limit)
+        return tuple(entry[1:].decode() for entry in found)
+
+    async def with_operations(self, before: int, *, after: bytes) -> list[tuple[bytes, str]]:
+        """Some entries, and ids, of sessions that may have operations older than ``before`` (ms)."""
+        lowest = b"(" + after if after else b"[o"
+        found = await self._entries_in(lowest, b"(o" + order_bytes(before), _PURGED)
+        return [(entry, entry[9:].decode()) for entry in found]
+
+    async def mend(self) -> None:
+        """Ask the sessions of commits that should have arrived, and those that should have ended."""
+        skip = 0
+        while True:
+            answer = await self._connection.run(
+                _STALE, [self._entries, self.marks], _MOMENT, _SETTLED, skip, _MENDED
+            )
+            assert isinstance(answer, list)
+            number = int(answer[0])
+            marks, ended = answer[1 : 1 + number], answer[1 + number :]
+            await asyncio.gather(
+                *(self._mend(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
+                *(self._mend(each.decode(), b"") for each in ended),
+            )
+            skip += sum(each.startswith(b"M") for each in marks)
+            if max(number, len(ended)) < _MENDED:
+                return
+
+    # -- inside
+
+    async def _mend(self, session_id: str, late: bytes) -> None:
+        known = await self._ask(session_id)
+        await self.update(session_id, known, late[1:] if late.startswith(b"S") else b"")
+
+    async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read only what is shown: each facet's own entries are in the order asked for."""
+        [facets] = plan.groups
+        alone, most = len(facets) == 1, plan.query.limit + 1
+        ranges: list[Value] = []
+        for facet in facets:
+            whole = plan.span(facet)
+            part = whole if after is None else plan.beyond(facet, after)
+            ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
+        answer = await self._run(
+            _PAGE,
+            [self._entries],
+            int(plan.query.order_by.direction == "desc"),
+            skip if alone else 0,
+            most if alone else skip + most,
+            *ranges,
+        )
+        return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
+
+    async def _sifted(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
+        counts = await self._connection.pipeline(
+            [
+                ("ZLEXCOUNT", self._entries, plan.span(facet).lowest, plan.span(facet).highest)
+                for group in plan.groups
+                for facet in group
+            ]
+        )
+        size = dict(zip((facet for group in plan.groups for facet in group), counts, strict=True))
+        smallest = min(plan.groups, key=lambda group: sum(size[facet] for facet in group))
+        others = [b"".join(group) for group in plan.groups if group != smallest]
+        found: set[bytes] = set()
+        for facet in smallest:
+            span = plan.span(facet)
+            lowest = span.lowest
+            while lowest:
+                answer = await self._run(
+                    _SIFT, [self._rows, self._entries], lowest, span.highest, _SIFTED, plan.ordered, *others
+                )
+                lowest = b"(" + answer[0] if answer[0] else b""
+                found.update(answer[1:])
+        return len(found), shown(plan, found, after, skip)
+
+    async def _timed(
+        self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None
+    ) -> tuple[tuple[int, str], ...]:
+        await self.mend()
+        lowest = b"[" + letter
+        if after is not None:
+            lowest = b"(%b%b%b" % (letter, time_bytes(after[0]), after[1].encode())
+        found = await self._entries_in(lowest, b"(" + letter + time_bytes(before), limit)
+        return tuple((int.from_bytes(entry[1:9], "big"), entry[9:].decode()) for entry in found)
+
+    async def _entries_in(self, lowest: bytes, highest: bytes, limit: int) -> list[bytes]:
+        found: list[bytes] = await self._connection.command(
+            "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
+        )
+        return found
+
+    async def _read_rows(self, ids: Sequence[bytes]) -> list[Row]:
+        if not ids:
+            return []
+        held = await self._connection.command("HMGET", self._rows, *ids)
+        rows = (read_row(each) for each in held if each is not None)
+        return [row for row in rows if row is not None]
+
+    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+        answer: Answer = await self._connection.run(script, keys, *args)
+        assert isinstance(answer, list)
+        return answer

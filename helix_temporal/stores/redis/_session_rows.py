@@ -1,0 +1,179 @@
+"""Pure: what the index keeps of a session, and what queries look for.  The layout is in ``_index.lua``."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from helix_temporal.models.queries import SessionQuery, SessionSummary, Unset
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import SessionRow
+from helix_temporal.stores.redis._session_wire import time_bytes
+
+_HEAD: Final = Struct(">8s8sB8s8sI")
+_FACET: Final = 16
+_EXPIRES, _DUE, _CLEANUP = 1, 2, 4
+_NEVER: Final = bytes(8)
+
+_ENTRY: Final = 1 + _FACET + 1
+"""Bytes before the time in an entry of a facet: its letter, the facet, the order's letter."""
+
+
+def document(row: SessionRow) -> bytes:
+    """What the index must know of a state: times, facets, and what a list shows of it."""
+    state, due = row.state, row.due_at
+    flags = (
+        (state.expires_at is not None) * _EXPIRES
+        + (due is not None) * _DUE
+        + bool(state.cleanup_pending) * _CLEANUP
+    )
+    facets = {*_facets_of(state)}
+    head = _HEAD.pack(
+        time_bytes(state.created_at),
+        time_bytes(state.updated_at),
+        flags,
+        _NEVER if state.expires_at is None else time_bytes(state.expires_at),
+        _NEVER if due is None else time_bytes(due),
+        len(facets),
+    )
+    return b"".join((head, *facets, SessionSummary.of(state).model_dump_json().encode()))
+
+
+class Row(NamedTuple):
+    """A row of the index, as far as lists show it."""
+
+    summary: SessionSummary
+    cleanup_pending: bool
+
+
+def read_row(row: bytes) -> Row | None:
+    """The session in a row of the index; None if there is none any more."""
+    line, _, rest = row.partition(b"\n")
+    *_, operation, life = line.split()
+    document = rest[int(operation) + int(life) :]
+    if not document:
+        return None
+    *_, flags, _, _, facets = _HEAD.unpack_from(document)
+    summary = SessionSummary.model_validate_json(document[_HEAD.size + _FACET * facets :])
+    return Row(summary, flags >= _CLEANUP)
+
+
+def facet(*names: str) -> bytes:
+    """Something that can be filtered by, as 16 bytes that begin no other."""
+    digest = blake2b(digest_size=_FACET)
+    for name in names:
+        data = name.encode()
+        digest.update(b"%d:%b" % (len(data), data))
+    return digest.digest()
+
+
+_ALL: Final = facet("all")
+_ROOT: Final = facet("root")
+
+
+def _facets_of(state: SessionState) -> Iterable[bytes]:
+    yield _ALL
+    yield facet("agent_type", state.agent_type)
+    yield facet("status", state.status)
+    if state.user_id is not None:
+        yield facet("user", state.user_id)
+    yield _ROOT if state.parent_session_id is None else facet("parent", state.parent_session_id)
+    yield from (facet("tag", tag) for tag in state.tags)
+    yield from (facet("meta", key, text) for key, text in state.metadata.items() if isinstance(text, str))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of entries: from ``lowest`` to ``highest``, as the server wants its bounds."""
+
+    lowest: bytes
+    highest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a query looks for.
+
+    Attributes:
+        groups: Of each at least one facet must be there.
+        ordered: The letter of the order asked for.
+        ranged: That of the order by which entries are read: the one that a range of dates is given for.
+    """
+
+    query: SessionQuery
+    groups: tuple[tuple[bytes, ...], ...]
+    ordered: bytes
+    ranged: bytes
+
+    @staticmethod
+    def of(query: SessionQuery) -> "Plan":
+        """The plan for a query."""
+        ordered = _letter(query.order_by.field)
+        has_range = query.date_from is not None or query.date_to is not None
+        ranged = _letter(query.date_field) if has_range else ordered
+        return Plan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
+
+    @property
+    def direct(self) -> bool:
+        """One range of each facet of one group holds exactly what is looked for, in its order."""
+        return len(self.groups) == 1 and self.ordered == self.ranged
+
+    def span(self, facet: bytes) -> Span:
+        """All entries of a facet within the range of dates."""
+        start, end = self.query.date_from, self.query.date_to
+        before = b"f%b%b" % (facet, self.ranged)
+        lowest = b"[" + before + (b"" if start is None else time_bytes(start))
+        return Span(lowest, b"(" + before + (b"\xff" if end is None else time_bytes(end)))
+
+    def beyond(self, facet: bytes, place: bytes) -> Span:
+        """Those of them that come after a place, which is a time and an id."""
+        whole, at = self.span(facet), b"(f%b%b%b" % (facet, self.ordered, place)
+        if self.query.order_by.direction == "asc":
+            return Span(at if at[1:] >= whole.lowest[1:] else whole.lowest, whole.highest)
+        return Span(whole.lowest, at if at[1:] <= whole.highest[1:] else whole.highest)
+
+
+def place_of(entry: bytes) -> bytes:
+    """Time and id of an entry of a facet."""
+    return entry[_ENTRY:]
+
+
+def id_of(place: bytes) -> bytes:
+    """The id at a place."""
+    return place[8:]
+
+
+def time_at(place: bytes) -> int:
+    """The time at a place, ms since 1970."""
+    return int.from_bytes(place[:8], "big")
+
+
+def shown(plan: Plan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
+    """The places of a page out of all that match, and one more if there is one."""
+    descending = plan.query.order_by.direction == "desc"
+    found = sorted(places, reverse=descending)
+    if after is not None:
+        found = [each for each in found if (each < after if descending else each > after)]
+    return found[skip : skip + plan.query.limit + 1]
+
+
+def _letter(field: str) -> bytes:
+    return b"c" if field == "created_at" else b"u"
+
+
+def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
+    if query.user_id is not None:
+        yield (facet("user", query.user_id),)
+    if query.agent_type is not None:
+        yield (facet("agent_type", query.agent_type),)
+    if query.status:
+        yield tuple({facet("status", each) for each in query.status})
+    if query.parent_session_id is None:
+        yield (_ROOT,)
+    elif not isinstance(query.parent_session_id, Unset):
+        yield (facet("parent", query.parent_session_id),)
+    for tag in {*query.tags}:
+        yield (facet("tag", tag),)
+    for key, text in query.metadata.items():
+        yield (facet("meta", key, text),)

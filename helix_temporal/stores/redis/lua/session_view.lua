@@ -1,0 +1,30 @@
+-- State and records in one instant, and the header of the thread.
+-- ARGV: 1 session id, 2 numbers: '1' if the thread is wanted, counts of fields and groups; then fields, kinds with
+--   groups, and kinds of which the newest is wanted
+-- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of records.
+local session, order = KEYS[1], KEYS[2]
+local h = redis.call('HMGET', session, 'i', 'v', 'e', 's')
+if h[1] and h[1] ~= ARGV[1] then return 'I' end
+local with_thread, fields, groups = ARGV[2]:match('^(%d) (%d+) (%d+)$')
+local thread = with_thread == '1' and load(KEYS[3])
+if thread and thread[ID] ~= ARGV[1] then return 'I' end
+
+local found = {
+  (h[2] or '0') .. ' ' .. (h[3] or '0') .. ' ' .. text(now_ms()) .. ' ' .. (h[4] and '1' or '0'),
+  h[4] or '',
+  thread and reply('H', thread) or '',
+}
+local names, at = {}, 3
+for _ = 1, fields do
+  names[#names + 1], at = ARGV[at], at + 1
+end
+add_records(session, names, found)
+for _ = 1, groups do
+  add_records(session, group_fields(order, ARGV[at]), found)
+  at = at + 1
+end
+for i = at, #ARGV do
+  local newest = redis.call('ZREVRANGEBYLEX', order, '(' .. ARGV[i] .. 'p', '[' .. ARGV[i] .. 'o', 'LIMIT', 0, 1)
+  if newest[1] then add_records(session, {field_at(newest[1])}, found) end
+end
+return found

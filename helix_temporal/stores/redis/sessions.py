@@ -1,0 +1,253 @@
+"""Sessions in Redis or Valkey: a hash and a sorted set a session, in its thread's slot, and one index."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from helix_temporal.errors import (
+    InvalidConfigError,
+    InvalidIdError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.stores.protocols.session_records import (
+    Committed,
+    RecordKind,
+    RecordPage,
+    SessionCommit,
+    SessionView,
+    Wanted,
+)
+from helix_temporal.stores.redis import _replies, _session_wire
+from helix_temporal.stores.redis._append import append_args, read_appended
+from helix_temporal.stores.redis._check import check_server
+from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis._lane import Value
+from helix_temporal.stores.redis._scripts import Script, assembled
+from helix_temporal.stores.redis._session_index import SessionIndex
+from helix_temporal.stores.redis._session_rows import document
+from helix_temporal.stores.redis._session_wire import Known
+
+_VIEW: Final = assembled("session_view", "_record", "_session")
+_COMMIT: Final = assembled("session_commit", "_record", "_session", append_step="append")
+_PAGE: Final = assembled("session_page", "_record", "_session")
+_KNOWN: Final = assembled("session_known", "_record", "_session")
+
+_STATE_ONLY: Final = Wanted()
+_AT_ONCE: Final = 1_000
+"""Operations removed in one script, so that nobody waits long."""
+
+
+class RedisSessions:
+    """`SessionRecords` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`.
+
+    A session that a commit changed is in the lists when the call returns.  If the writer dies between the
+    two, readers find the session's mark and mend the lists by the session itself, a moment later.
+
+    Args:
+        session_ttl: Seconds after its last commit that a session is kept, revision and fence included;
+            None keeps it.  A session that waits for a person longer than that is lost.
+
+    Raises:
+        InvalidConfigError: ``session_ttl`` is not above 0.
+    """
+
+    keeps_threads: bool = True
+
+    def __init__(self, connection: Connection, *, session_ttl: float | None = None) -> None:
+        if session_ttl is not None and session_ttl <= 0:
+            raise InvalidConfigError(f"session_ttl {session_ttl}: seconds above 0 expected, or None")
+        self._connection = connection
+        self._lives = None if session_ttl is None else max(int(session_ttl * 1000), 1)
+        self._index = SessionIndex(connection, self._known)
+        self.durable: bool = False
+
+    # -- one session
+
+    async def view(self, session_id: str, wanted: Wanted = _STATE_ONLY) -> SessionView:
+        """See `SessionRecords.view`."""
+        answer = await self._run(_VIEW, session_id, *_session_wire.view_args(wanted))
+        assert isinstance(answer, list)
+        return _session_wire.read_view(session_id, answer)
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """See `SessionRecords.commit`.
+
+        Raises:
+            InvalidRequestError: ``append`` is a step of another thread, or one without messages.
+        """
+        step, end = _step_of(change)
+        indexed = _is_indexed(change)
+        mark = self._index.new_mark(change.session_id) if indexed else b""
+        # A single server leaves the mark in the commit's own script.
+        apart = indexed and self._connection.cluster
+        args = _session_wire.commit_args(
+            change,
+            indexed=indexed,
+            lives=self._lives,
+            limit=await self._index.announce(mark) if apart else None,
+            document=b"" if change.row is None else document(change.row),
+            mark=mark,
+            step=step,
+        )
+        marks = () if self._connection.cluster else (self._index.marks,)
+        answer = await self._run(_COMMIT, change.session_id, *args, keys=marks)
+        if not isinstance(answer, list):
+            if apart:
+                await self._index.withdraw(mark)
+            _check_refusal(change, answer, end)
+            return None
+        numbers, operation, told, appended = answer
+        known = _session_wire.read_known(numbers, operation, told)
+        if indexed:
+            await self._index.arrive(change.session_id, known, mark)
+        if change.append is None:
+            return Committed(known.revision)
+        reply = _replies.read(appended, change.session_id)
+        return Committed(known.revision, read_appended(reply, change.append, end))
+
+    async def page(
+        self,
+        session_id: str,
+        kind: RecordKind,
+        *,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        descending: bool = False,
+    ) -> RecordPage:
+        """See `SessionRecords.page`."""
+        args = _session_wire.page_args(kind, limit, after, descending)
+        answer = await self._run(_PAGE, session_id, *args)
+        assert isinstance(answer, list)
+        return RecordPage(tuple(_session_wire.read_records(answer[1:])), int(answer[0]))
+
+    # -- all sessions
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`."""
+        return await self._index.list_sessions(query)
+
+    async def list_expired(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[ExpiredSession, ...]:
+        """See `SessionRecords.list_expired`."""
+        return await self._index.list_expired(before, limit=limit, after=after)
+
+    async def list_due(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[tuple[int, str], ...]:
+        """See `SessionRecords.list_due`."""
+        return await self._index.list_due(before, limit=limit, after=after)
+
+    async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
+        """See `SessionRecords.list_cleanup_pending`."""
+        return await self._index.list_cleanup_pending(limit=limit, after=after)
+
+    async def scan(self) -> AsyncIterator[str]:
+        """See `SessionRecords.scan`; asks every server, not the index.  An id may come twice."""
+        async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}:session"):
+            ids = await self._connection.pipeline([("HGET", key, "i") for key in keys])
+            there = await self._connection.pipeline([("HEXISTS", key, "s") for key in keys])
+            for session_id, has_state in zip(ids, there, strict=True):
+                if session_id is not None and has_state:
+                    yield session_id.decode()
+
+    async def purge_operations(self, before: int, *, limit: int) -> int:
+        """See `SessionRecords.purge_operations`."""
+        await self._index.mend()
+        gone, last = 0, b""
+        while gone < limit and (found := await self._index.with_operations(before, after=last)):
+            last = found[-1][0]
+            for _, session_id in found:
+                removed = _AT_ONCE
+                while removed == _AT_ONCE and gone < limit:
+                    removed = await self._purge(session_id, before, min(_AT_ONCE, limit - gone))
+                    gone += removed
+        return gone
+
+    async def now(self) -> int:
+        """See `SessionRecords.now`."""
+        *_, server = await self._connection.primaries()
+        seconds, micros = await self._connection.command("TIME", at=server)
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def check(self) -> None:
+        """See `SessionRecords.check`; finds out whether acknowledged commits are ``durable``.
+
+        Raises:
+            UnsafeRedisPolicyError: The server may evict sessions; with ``session_ttl``: any keys at all.
+        """
+        self.durable = await check_server(self._connection, expiring=self._lives is not None)
+
+    async def close(self) -> None:
+        """See `SessionRecords.close`."""
+        await self._connection.close()
+
+    # -- inside
+
+    async def _known(self, session_id: str) -> Known | None:
+        return (await self._ask(session_id, b"(", 0))[0]
+
+    async def _purge(self, session_id: str, before: int, limit: int) -> int:
+        known, removed = await self._ask(session_id, b"(oo" + _session_wire.order_bytes(before), limit)
+        await self._index.update(session_id, known)
+        return removed
+
+    async def _ask(self, session_id: str, place: bytes, limit: int) -> tuple[Known | None, int]:
+        answer = await self._run(_KNOWN, session_id, place, limit)
+        if not isinstance(answer, list):
+            return None, 0
+        numbers, operation, told, removed = answer
+        return _session_wire.read_known(numbers, operation, told), int(removed)
+
+    async def _run(
+        self, script: Script, session_id: str, *args: Value, keys: tuple[str, ...] = ()
+    ) -> bytes | list[bytes] | None:
+        thread = self._connection.key(session_id)
+        names = [f"{thread}:session", f"{thread}:session-order", thread, *keys]
+        answer = await self._connection.run(script, names, session_id, *args)
+        if answer == b"I":
+            raise InvalidIdError(
+                f"session {session_id!r}: its keys hold the records of another id with the same hashed form; "
+                "use another id"
+            )
+        return answer
+
+
+def _step_of(change: SessionCommit) -> tuple[tuple[Value, ...], Head]:
+    step = change.append
+    if step is None:
+        return (), EMPTY
+    if step.thread_id != change.session_id:
+        raise InvalidRequestError(
+            f"session {change.session_id!r}: a step of thread {step.thread_id!r} can't be committed with it"
+        )
+    return append_args(step)
+
+
+def _is_indexed(change: SessionCommit) -> bool:
+    """Whether lists may look different after the change."""
+    return (
+        change.row is not None
+        or change.deletes
+        or any(each.kind is RecordKind.OPERATION for each in change.puts)
+        or any(each.kind is RecordKind.OPERATION for each in change.removes)
+    )
+
+
+def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head) -> None:
+    """Raise why nothing was written, unless it is that the revision moved."""
+    if answer == b"N":
+        return
+    if answer == b"L":
+        raise StoreUnavailableError(
+            f"session {change.session_id!r}: the commit came too late to be sure of its lists; repeat it"
+        )
+    if answer == b"C" or change.append is None or answer is None:
+        raise ThreadNotFoundError(
+            f"thread {change.session_id!r} is not hot here; make it hot first", thread_id=change.session_id
+        )
+    read_appended(_replies.read(answer[1:], change.session_id), change.append, end)
+    raise AssertionError("a refused step was read as one that stands")
