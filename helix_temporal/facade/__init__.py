@@ -1,0 +1,28 @@
+"""Sessions for programs without a workflow of their own: create, resume, fork, send, receive."""
+
+from helix_temporal.facade._functions import (
+    create_session,
+    create_session_storage,
+    fork_session,
+    get_default_storage,
+    resume_session,
+    set_default_storage,
+)
+from helix_temporal.facade._session import Session, generate_message_id, generate_session_id
+from helix_temporal.models.facade import SessionEvent, StoredSession
+from helix_temporal.stores.protocols.storage import SessionStorage
+
+__all__ = [
+    "Session",
+    "SessionEvent",
+    "SessionStorage",
+    "StoredSession",
+    "create_session",
+    "create_session_storage",
+    "fork_session",
+    "generate_message_id",
+    "generate_session_id",
+    "get_default_storage",
+    "resume_session",
+    "set_default_storage",
+]

@@ -1,0 +1,90 @@
+"""The façade: a session as a program without Temporal sees it, and what happens in it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import Message, Usage
+from helix_temporal.models.states import Millis, StoredModel, Text
+
+
+class StoredSession(StoredModel):
+    """A whole session, as a `SessionStorage` keeps it.
+
+    Attributes:
+        parent_id: The session that it is a fork of.
+        created_at, updated_at: Milliseconds since 1970.
+    """
+
+    id: Id
+    messages: tuple[Message, ...] = ()
+    usage: Usage = Usage()
+    metadata: CheckedObject = Field(default_factory=dict)
+    created_at: Millis = 0
+    updated_at: Millis = 0
+    parent_id: Id | None = None
+
+
+class MessageEvent(StoredModel):
+    """A message is in the session: the user's, an answer, or a tool's result."""
+
+    type: Literal["message"] = "message"
+    message: Message
+
+
+class TextEvent(StoredModel):
+    """Text of an answer."""
+
+    type: Literal["text"] = "text"
+    text: Text
+
+
+class ToolUseEvent(StoredModel):
+    """The model asks for a tool."""
+
+    type: Literal["tool_use"] = "tool_use"
+    id: Text
+    name: Text
+    input: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolResultEvent(StoredModel):
+    """A tool has answered."""
+
+    type: Literal["tool_result"] = "tool_result"
+    tool_use_id: Text
+    content: Any = ""
+    is_error: bool = False
+
+
+class StopEvent(StoredModel):
+    """The model is done: ``completed``, ``max_steps``, ``waiting`` or ``interrupted``."""
+
+    type: Literal["stop"] = "stop"
+    stop_reason: Text
+    usage: Usage = Usage()
+
+
+class ResultEvent(StoredModel):
+    """The turn's answer; the session is stored with it."""
+
+    type: Literal["result"] = "result"
+    text: str | None = None
+    usage: Usage = Usage()
+
+
+class ErrorEvent(StoredModel):
+    """The turn failed; the session is as it was before it."""
+
+    type: Literal["error"] = "error"
+    error_type: Text
+    message: Text
+
+
+SessionEvent = Annotated[
+    MessageEvent | TextEvent | ToolUseEvent | ToolResultEvent | StopEvent | ResultEvent | ErrorEvent,
+    Field(discriminator="type"),
+]
+"""What `Session.receive` yields."""

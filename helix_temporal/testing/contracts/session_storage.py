@@ -1,0 +1,237 @@
+"""What every `SessionStorage` must do: bind it to one's own by a class line and a fixture.
+
+::
+
+    class TestMine(SessionStorageContract):
+        @pytest.fixture
+        async def storage(self) -> MyStorage:
+            return MyStorage()
+"""
+
+import asyncio
+
+import pytest
+
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, tool
+from helix_temporal.errors import (
+    HelixError,
+    InvalidIdError,
+    InvalidRequestError,
+    SessionNotFoundError,
+)
+from helix_temporal.facade import create_session, fork_session, resume_session
+from helix_temporal.models.facade import SessionEvent, StoredSession
+from helix_temporal.models.messages import Message, ToolCall, Usage
+from helix_temporal.stores.protocols.storage import SessionStorage
+
+HOSTILE = ("../x", "a/b", "%2e%2e", " ", "a:b", "{}", "é", "e\u0301", "🦊", "x" * 256, ".", "CON", "facade:*")
+
+
+class _Model:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        last = request.messages[-1]
+        usage = Usage(input_tokens=2, output_tokens=1)
+        if last.role == "user" and last.text.startswith("use "):
+            call = ToolCall(id="c1", name="double", arguments={"number": int(last.text[4:])})
+            return ModelResponse(tool_calls=(call,), usage=usage)
+        if last.role == "user" and last.text == "fail":
+            raise InvalidRequestError("the model refuses")
+        return ModelResponse(content=f"{len(request.messages)}: {last.text}", usage=usage)
+
+
+def _agent() -> Agent:
+    @tool
+    def double(number: int) -> int:
+        """Twice a number."""
+        return 2 * number
+
+    return Agent(name="contract", model=_Model(), tools=[double])
+
+
+def _stored(session_id: str, *texts: str) -> StoredSession:
+    messages = tuple(Message(id=f"m{at}", role="user", content=text) for at, text in enumerate(texts))
+    return StoredSession(
+        id=session_id, messages=messages, metadata={"a": [1, 1.5, {}]}, created_at=5, updated_at=6
+    )
+
+
+class SessionStorageContract:
+    """Bind with a fixture ``storage``, empty at the start of each test."""
+
+    async def test_what_was_saved_is_loaded(self, storage: SessionStorage) -> None:
+        """Everything: messages, metadata, usage, parent (case 122)."""
+        session = _stored("s", "one", "zwölf 🦊").model_copy(
+            update={"usage": Usage(input_tokens=3), "parent_id": "p"}
+        )
+        await storage.save(session)
+        found = await storage.load("s")
+        assert found is not None
+        kept = {"id", "messages", "usage", "metadata", "parent_id"}
+        assert found.model_dump(include=kept) == session.model_dump(include=kept)
+
+    async def test_saving_again_replaces(self, storage: SessionStorage) -> None:
+        """Upsert: more, fewer and other messages (case 122)."""
+        for texts in (("a", "b"), ("a", "b", "c"), ("a",), ("other",), ()):
+            await storage.save(_stored("s", *texts))
+            found = await storage.load("s")
+            assert found is not None
+            assert [each.text for each in found.messages] == list(texts)
+
+    async def test_what_is_not_there_is_none(self, storage: SessionStorage) -> None:
+        """Missing is no error, and deleting it is silent (case 122)."""
+        assert await storage.load("nobody") is None
+        await storage.delete("nobody")
+        assert await storage.list() == []
+
+    async def test_deleted_is_gone(self, storage: SessionStorage) -> None:
+        """And others stay (case 122)."""
+        await storage.save(_stored("a"))
+        await storage.save(_stored("b"))
+        await storage.delete("a")
+        assert await storage.load("a") is None
+        assert await storage.list() == ["b"]
+
+    async def test_hostile_ids_are_ids_like_others(self, storage: SessionStorage) -> None:
+        """Nothing is normalised, nothing collides, nothing leaves its place (case 11)."""
+        for session_id in HOSTILE:
+            await storage.save(_stored(session_id, session_id))
+        assert await storage.list() == sorted(HOSTILE)
+        for session_id in HOSTILE:
+            found = await storage.load(session_id)
+            assert found is not None
+            assert found.messages[0].text == session_id
+
+    @pytest.mark.parametrize("session_id", ["", "x" * 257, "a\x00b", "\ud800"])
+    async def test_a_bad_id_is_refused(self, storage: SessionStorage, session_id: str) -> None:
+        """Before the store sees it."""
+        with pytest.raises(InvalidIdError):
+            await storage.load(session_id)
+        assert await storage.list() == []
+
+    async def test_what_was_loaded_is_a_copy(self, storage: SessionStorage) -> None:
+        """Changing it changes nothing in the store (case 6)."""
+        await storage.save(_stored("s"))
+        found = await storage.load("s")
+        assert found is not None
+        found.metadata["new"] = 1
+        again = await storage.load("s")
+        assert again is not None
+        assert "new" not in again.metadata
+
+    # -- sessions over it
+
+    async def test_a_session_answers_and_is_stored(self, storage: SessionStorage) -> None:
+        """Send, receive, and what was said is in the store before the result is told."""
+        session = await create_session(_agent(), storage=storage, metadata={"who": "me"})
+        events = await _asked(session, "hello")
+        assert [each.type for each in events] == ["message", "message", "text", "stop", "result"]
+        found = await storage.load(session.id)
+        assert found is not None
+        assert [each.text for each in found.messages] == ["hello", "1: hello"]
+        assert (found.usage.input_tokens, found.metadata["who"]) == (2, "me")
+
+    async def test_tools_run_and_are_told(self, storage: SessionStorage) -> None:
+        """The call, its result, and the answer."""
+        session = await create_session(_agent(), storage=storage)
+        events = await _asked(session, "use 21")
+        told = [each.type for each in events if each.type not in {"message", "text"}]
+        assert told == ["tool_use", "tool_result", "stop", "result"]
+        assert "42" in str(next(each for each in events if each.type == "tool_result").content)
+        assert [each.role for each in await session.get_messages()] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+
+    async def test_a_turn_that_fails_leaves_the_session_as_it_was(self, storage: SessionStorage) -> None:
+        """It is told, and the next message is answered as if nothing had been."""
+        session = await create_session(_agent(), storage=storage)
+        failed = await _asked(session, "fail")
+        assert failed[-1].type == "error"
+        await _asked(session, "hello")
+        assert [each.text for each in await session.get_messages()] == ["hello", "1: hello"]
+
+    async def test_a_session_is_resumed(self, storage: SessionStorage) -> None:
+        """With its messages; in the same process it is the same object."""
+        session = await create_session(_agent(), storage=storage)
+        session_id = session.id
+        await _asked(session, "one")
+        assert await resume_session(session_id, _agent(), storage=storage) is session
+        del session
+        again = await resume_session(session_id, _agent(), storage=storage)
+        assert (await _asked(again, "two"))[-1].type == "result"
+        assert [each.text for each in await again.get_messages()] == ["one", "1: one", "two", "3: two"]
+
+    async def test_an_unknown_session_is_not_resumed(self, storage: SessionStorage) -> None:
+        """The error says which (case 124)."""
+        with pytest.raises(SessionNotFoundError, match="Session not found"):
+            await resume_session("nobody", _agent(), storage=storage)
+
+    async def test_a_fork_is_a_copy(self, storage: SessionStorage) -> None:
+        """New id, parent named, neither changes the other; again it is the same fork (case 125)."""
+        source = await create_session(_agent(), storage=storage)
+        await _asked(source, "one")
+        fork = await fork_session(source.id, _agent(), new_session_id="copy", storage=storage)
+        await _asked(fork, "two")
+        again = await fork_session(source.id, _agent(), new_session_id="copy", storage=storage)
+        assert len(await again.get_messages()) == 4
+        assert [each.text for each in await source.get_messages()] == ["one", "1: one"]
+        stored = await storage.load("copy")
+        assert stored is not None
+        assert stored.parent_id == source.id
+        with pytest.raises(InvalidRequestError):
+            await fork_session("copy", _agent(), new_session_id=source.id, storage=storage)
+
+    async def test_a_fork_at_a_message_is_cut_there(self, storage: SessionStorage) -> None:
+        """Not between a call and its result (case 125)."""
+        source = await create_session(_agent(), storage=storage)
+        await _asked(source, "use 1")
+        await _asked(source, "two")
+        fork = await fork_session(source.id, _agent(), at_message=4, storage=storage)
+        assert len(await fork.get_messages()) == 4
+        with pytest.raises(InvalidRequestError, match="between"):
+            await fork_session(source.id, _agent(), at_message=2, storage=storage)
+
+    async def test_two_who_have_the_same_session_lose_nothing(self, storage: SessionStorage) -> None:
+        """Turns are taken one after the other, each on top of what is stored then."""
+        if getattr(storage, "locks", None) is None:
+            return  # one writer at a time is the application's own affair there
+        made = await create_session(_agent(), storage=storage)
+        await asyncio.gather(*(_another(storage, made.id, number) for number in range(4)))
+        found = await storage.load(made.id)
+        assert found is not None
+        assert len(found.messages) == 8
+        assert len({each.id for each in found.messages}) == 8
+
+    async def test_misuse_is_told(self, storage: SessionStorage) -> None:
+        """Each its own error, and nothing happens."""
+        session = await create_session(_agent(), storage=storage)
+        with pytest.raises(InvalidRequestError):
+            await anext(session.receive())
+        await session.send("one")
+        with pytest.raises(InvalidRequestError):
+            await session.send("two")
+        await session.close()
+        for use in (session.send("x"), anext(session.receive())):
+            with pytest.raises(HelixError):
+                await use
+        with pytest.raises(InvalidRequestError):
+            await create_session(_agent(), storage=storage, resume="a", fork="b")
+        with pytest.raises(InvalidRequestError):
+            await create_session(_agent(), storage=storage, session_id=session.id)
+
+
+async def _asked(session: object, text: str) -> list[SessionEvent]:
+    await session.send(text)  # type: ignore[attr-defined]
+    return [event async for event in session.receive()]  # type: ignore[attr-defined]
+
+
+async def _another(storage: SessionStorage, session_id: str, number: int) -> None:
+    """As another process would have it: an engine of its own."""
+    from helix_temporal.facade._session import LocalEngine, Session  # noqa: PLC0415
+
+    found = await storage.load(session_id)
+    assert found is not None
+    locks = getattr(storage, "locks", None)
+    await _asked(Session(session_id, LocalEngine(_agent(), storage, found, locks)), f"m{number}")
