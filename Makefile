@@ -44,6 +44,10 @@ dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C
 test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope $(TESTS) $(ARGS)
 
+.PHONY: campaigns
+campaigns: setup ## The long forms of tests, which `make test` leaves out
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -m campaign --timeout=900 $(TESTS) $(ARGS)
+
 .PHONY: lint
 lint: setup ## Style, format and spelling
 	$(PY) -m ruff check $(CODE)
