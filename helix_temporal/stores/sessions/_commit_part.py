@@ -1,0 +1,213 @@
+"""The session store's staging, and the commit of a step."""
+
+from typing import Literal
+
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models.checkpoints import (
+    CommitResult,
+    PromoteResult,
+    StagedChange,
+    StagedRow,
+    StepCommit,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.records import Head, head_after
+from helix_temporal.models.runs import RunChange
+from helix_temporal.models.states import SessionState, StateChange
+from helix_temporal.stores import _decide
+from helix_temporal.stores.protocols.checkpoints import AnyVersion
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
+from helix_temporal.stores.protocols.session_records import RecordKind
+from helix_temporal.stores.protocols.threads import FlushThread
+from helix_temporal.stores.sessions import _commit, _staging
+from helix_temporal.stores.sessions._base import Base
+from helix_temporal.stores.sessions._checks import checked, checked_version
+from helix_temporal.stores.sessions._commit import StepRequest
+from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
+from helix_temporal.stores.sessions._loop import check_fence
+
+_ALL = 10_000
+
+
+class CommitPart(Base):
+    """See `CheckpointStore`."""
+
+    async def stage_changes(
+        self, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
+    ) -> None:
+        """See `CheckpointStore.stage_changes`."""
+        step_id, change = validate_id(step_id, "step id"), checked(change, StagedChange)
+        call = Call("stage_changes", session_id, epoch=epoch)
+        wanted = _staging.wanted(step_id)
+        await self._made(call, wanted, lambda seen: _staging.stage(seen, step_id, change), type(None))
+
+    async def list_staged(self, session_id: str, step_id: str | None = None) -> list[StagedRow]:
+        """See `CheckpointStore.list_staged`."""
+        if step_id is not None:
+            seen = await self._see(session_id, _staging.wanted(validate_id(step_id, "step id")))
+            return [_staging.row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
+        session_id = validate_id(session_id, "session id")
+        page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=_ALL)
+        return [_staging.row_of(each) for each in page.records]
+
+    async def discard_staging(self, session_id: str, step_id: str, *, epoch: int | None = None) -> int:
+        """See `CheckpointStore.discard_staging`."""
+        step_id = validate_id(step_id, "step id")
+        call = Call("discard_staging", session_id, epoch=epoch)
+        return await self._made(
+            call, _staging.wanted(step_id), lambda seen: _staging.discard(seen, step_id), int
+        )
+
+    async def promote_staging(
+        self,
+        session_id: str,
+        step_id: str,
+        *,
+        expected_version: int | None = None,
+        on_conflict: Literal["error", "warn"] = "error",
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> PromoteResult:
+        """See `CheckpointStore.promote_staging`."""
+        step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
+        if on_conflict not in {"error", "warn"}:
+            raise InvalidRequestError("on_conflict: error or warn expected")
+        call = Call("promote_staging", session_id, (step_id, expected, on_conflict), epoch, operation_id)
+        return await self._made(
+            call,
+            _staging.wanted(step_id),
+            lambda seen: _staging.promote(seen, step_id, expected, on_conflict),
+            PromoteResult,
+        )
+
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        next_state: SessionState | StateChange,
+        step: StepCommit,
+        *,
+        append: StepAppend | None = None,
+        run: RunChange | None = None,
+        expected_version: int | AnyVersion | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> tuple[CommitResult, Appended | None]:
+        """See `CheckpointStore.save_state_and_promote_staging`: one view and one commit.
+
+        Where threads lie in another store the step is appended and flushed first, so that the state is
+        never ahead of its messages; a crash between the two leaves the step in the thread without its
+        state, and a repeat of this call commits it.
+        """
+        kind = SessionState if isinstance(next_state, SessionState) else StateChange
+        request = StepRequest(
+            checked(next_state, kind),
+            checked(step, StepCommit),
+            append,
+            None if run is None else checked(run, RunChange),
+            checked_version(expected_version),
+        )
+        _commit.check_request(session_id, request)
+        call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
+        if append is None:
+            return (await self._committed(call, request)).answer, None
+        if self._threads.together:
+            return await self._committed_together(call, request, append)
+        return await self._committed_apart(call, request, append)
+
+    # -- inside
+
+    async def _committed(self, call: Call, request: StepRequest) -> Done[CommitResult]:
+        async def decide(seen: Seen) -> Decision[CommitResult]:
+            _ = seen.present
+            first = _commit.first_result(seen, request)
+            if first is not None:
+                return Decision(first)
+            return _commit.commit(seen, request, await self._head(seen, request))
+
+        given = isinstance(request.next_state, SessionState)
+        thread = self._threads.together and (given or request.append is not None)
+        return await self._loop.change(call, _commit.wanted(request, thread=thread), decide, CommitResult)
+
+    async def _head(self, seen: Seen, request: StepRequest) -> Head | None:
+        """Where the thread will stand with this commit; None if the state's own head counts."""
+        if request.append is not None and request.appends:
+            return await self._end_of(seen, request.append)
+        if request.head is None and isinstance(request.next_state, SessionState) and self._threads.here:
+            there = await self._threads.standing(seen)
+            return _commit.further(seen, request.next_state.head, there)
+        return None
+
+    async def _end_of(self, seen: Seen, append: StepAppend) -> Head:
+        there = seen.view.thread
+        if there is None or there.head == append.head or not self._threads.here:
+            return head_after(append.head, append.records)
+        return (await self._standing_step(append)).head
+
+    async def _standing_step(self, append: StepAppend) -> Appended:
+        """The step as it stands in the thread; nothing is written.
+
+        Raises:
+            HeadMovedError, IdempotencyConflictError: Something else stands there, or nothing.
+            FencedError: A newer epoch has the thread.
+        """
+        view = await self._threads.store.step_view(
+            append.thread_id,
+            append.epoch,
+            append.head,
+            after=len(append.records),
+            limit=1,
+            max_bytes=1,
+            ids=1,
+        )
+        placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
+        if not placed or not _decide.same_step(append, view.after):
+            raise _decide.conflict(append, view.header, view.after)
+        if append.commits and not _decide.ends_turn(append, view.after):
+            raise HeadMovedError(
+                f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
+                "the turn goes on from there",
+                thread_id=append.thread_id,
+            )
+        return Appended(view.after, head_after(append.head, view.after), True, view.header)
+
+    async def _committed_together(
+        self, call: Call, request: StepRequest, append: StepAppend
+    ) -> tuple[CommitResult, Appended | None]:
+        try:
+            done = await self._committed(call, request)
+        except ThreadNotFoundError:
+            # The thread may be cold.
+            if (
+                not self._threads.here
+                or await self._threads.store.hydrate(append.thread_id, append.epoch) is None
+            ):
+                raise
+            done = await self._committed(call, request)
+        if done.appended is not None or not self._threads.here:
+            return done.answer, done.appended
+        return done.answer, await self._repeated_step(append)
+
+    async def _repeated_step(self, append: StepAppend) -> Appended | None:
+        """The step of a commit that was made before; None if the thread has been cut since."""
+        try:
+            return await self._standing_step(append)
+        except (HeadMovedError, ThreadNotFoundError):
+            return None
+
+    async def _committed_apart(
+        self, call: Call, request: StepRequest, append: StepAppend
+    ) -> tuple[CommitResult, Appended | None]:
+        seen = await self._see(call.session_id, _commit.wanted(request, thread=False))
+        _ = seen.present
+        first = _commit.first_result(seen, request)
+        if first is not None:
+            return first, await self._repeated_step(append)
+        # What would be refused is refused before the messages are there.
+        check_fence(seen, call)
+        _commit.commit(seen, request, append.head)
+        appended = await self._threads.store.append(append)
+        await self._threads.store.flush(
+            FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
+        )
+        done = await self._committed(call, _commit.with_head(request, appended.head))
+        return done.answer, appended

@@ -1,0 +1,103 @@
+"""The session store's client tool calls, and its lists over all sessions."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.queries import (
+    MAX_LIMIT,
+    ExpiredSession,
+    Page,
+    SessionPage,
+    SessionQuery,
+)
+from helix_temporal.models.states import OwnedPendingCall, Submission, ToolResultSubmission
+from helix_temporal.stores._cursors import decode_cursor, encode_cursor
+from helix_temporal.stores.sessions import _calls
+from helix_temporal.stores.sessions._base import STATE, Base
+from helix_temporal.stores.sessions._checks import checked, checked_count, checked_limit
+from helix_temporal.stores.sessions._decisions import Call
+
+_EVERYTHING: Final = SessionQuery()
+_EXPIRED: Final = "sessions.expired"
+_CLEANUP: Final = "sessions.cleanup"
+
+
+class ListsPart(Base):
+    """See `SessionStore`."""
+
+    async def submit_tool_result(
+        self, session_id: str, submission: ToolResultSubmission, *, operation_id: str | None = None
+    ) -> Submission:
+        """See `SessionStore.submit_tool_result`; the operation is remembered with the owner of the call."""
+        submission = checked(submission, ToolResultSubmission)
+        _calls.check_submission(submission)
+        owner = _calls.owner((await self._see(session_id)).present, submission.tool_call_id) or session_id
+        call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
+        return await self._made(call, STATE, lambda seen: _calls.submit(seen, submission), Submission)
+
+    async def resolve_tool_call_owner(self, root_session_id: str, tool_call_id: str) -> str | None:
+        """See `SessionStore.resolve_tool_call_owner`; a call of the root itself is the root's."""
+        validate_id(tool_call_id, "tool call id")
+        return _calls.owner((await self._see(root_session_id)).present, tool_call_id)
+
+    async def find_expired_pending(self, now: int, *, limit: int = MAX_LIMIT) -> list[OwnedPendingCall]:
+        """See `SessionStore.find_expired_pending`; the session with the earliest deadline first."""
+        limit, before = checked_limit(limit), checked_count(now, "now")
+        found: list[OwnedPendingCall] = []
+        after: tuple[int, str] | None = None
+        while len(found) < limit:
+            due = await self._loop.records.list_due(before, limit=limit, after=after)
+            for _, session_id in due:
+                state = (await self._see(session_id)).state
+                found += [] if state is None else _calls.expired(state, before)
+            if len(due) < limit:
+                break
+            after = due[-1]
+        return found[:limit]
+
+    async def list_sessions(self, query: SessionQuery = _EVERYTHING) -> SessionPage:
+        """See `SessionStore.list_sessions`."""
+        return await self._loop.records.list_sessions(checked(query, SessionQuery))
+
+    def iter_session_ids(self) -> AsyncIterator[str]:
+        """See `SessionStore.iter_session_ids`."""
+        return self._loop.records.scan()
+
+    async def list_expired(
+        self, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
+    ) -> Page[ExpiredSession]:
+        """See `SessionStore.list_expired`; the page has no total."""
+        limit = checked_limit(limit)
+        after = None if cursor is None else decode_cursor(_EXPIRED, cursor)
+        before = await self._loop.records.now() if now is None else checked_count(now, "now")
+        found = await self._loop.records.list_expired(before, limit=limit + 1, after=after)
+        shown, more = found[:limit], len(found) > limit
+        last = shown[-1] if more else None
+        return Page(
+            items=shown,
+            next_cursor=encode_cursor(_EXPIRED, last.expires_at or 0, last.session_id) if last else None,
+            has_more=more,
+        )
+
+    async def list_cleanup_pending(
+        self, *, limit: int = MAX_LIMIT, cursor: str | None = None
+    ) -> Page[ExpiredSession]:
+        """See `SessionStore.list_cleanup_pending`, by id; without the time, and without a total."""
+        limit = checked_limit(limit)
+        after = None if cursor is None else decode_cursor(_CLEANUP, cursor)[1]
+        found = await self._loop.records.list_cleanup_pending(limit=limit + 1, after=after)
+        shown, more = found[:limit], len(found) > limit
+        return Page(
+            items=tuple(
+                ExpiredSession(session_id=each, expires_at=None, cleanup_pending=True) for each in shown
+            ),
+            next_cursor=encode_cursor(_CLEANUP, 0, shown[-1]) if more else None,
+            has_more=more,
+        )
+
+    async def purge_operations(self, *, older_than_ms: int, limit: int = 1000) -> int:
+        """See `SessionStore.purge_operations`."""
+        age, most = checked_count(older_than_ms, "older_than_ms"), checked_count(limit, "limit")
+        before = await self._loop.records.now() - age
+        return await self._loop.records.purge_operations(before, limit=most) if before > 0 and most else 0

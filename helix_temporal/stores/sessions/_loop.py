@@ -1,0 +1,201 @@
+"""View, decide, commit, and again if somebody was faster: how every change of a session is made."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from helix_temporal.errors import (
+    FencedError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    StoreUnavailableError,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRecords,
+    SessionRow,
+    Wanted,
+)
+from helix_temporal.stores.sessions._codec import adapter, decode, encode
+from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
+
+T = TypeVar("T")
+
+TRIES: Final = 200
+_SHORTEST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
+_REQUEST: Final = b'{"request":"'
+_DIGEST: Final = 64
+_ANSWER: Final = b'","answer":'
+
+
+Decide = Callable[[Seen], Decision[T] | Awaitable[Decision[T] | None]]
+"""What to do about a view; None: look again."""
+
+
+class Loop:
+    """Makes changes of sessions in one store.
+
+    Args:
+        require_epoch: Refuse writes that name no epoch.
+    """
+
+    def __init__(self, records: SessionRecords, *, require_epoch: bool = False) -> None:
+        self.records, self._require_epoch = records, require_epoch
+        # Tasks of one process queue up instead of outdoing each other; between processes the revision
+        # decides.
+        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def see(self, session_id: str, wanted: Wanted) -> Seen:
+        """A session in one instant."""
+        view = await self.records.view(session_id, wanted)
+        return Seen(session_id, view, decode_state(view.state, session_id))
+
+    async def change(self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any) -> Done[T]:
+        """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
+
+        Raises:
+            IdempotencyConflictError: The operation id was used for another request.
+            FencedError: The epoch is lower than one that was seen, or missing where it is required.
+            StoreUnavailableError: Others were faster again and again.
+        """
+        self._check(call)
+        queue = self._queues.setdefault(call.session_id, asyncio.Lock())
+        async with queue:
+            for number in range(TRIES):
+                seen = await self.see(call.session_id, _with_operation(wanted, call))
+                first = _first_answer(seen, call)
+                if first is not None:
+                    return Done(adapter(answer).validate_json(first), repeated=True)
+                check_fence(seen, call)
+                outcome = decide(seen)
+                decision = outcome if isinstance(outcome, Decision) else await outcome
+                if decision is None:
+                    continue
+                done = await self._commit(seen, call, decision, answer)
+                if done is not None:
+                    return done
+                await _pause(number)
+        raise StoreUnavailableError(
+            f"session {call.session_id!r}: {call.name} was overtaken {TRIES} times",
+            session_id=call.session_id,
+        )
+
+    async def _commit(self, seen: Seen, call: Call, decision: Decision[T], answer: Any) -> Done[T] | None:
+        there = decision.state is not None or seen.state is not None
+        if there and not decision.deletes and call.operation_id is not None:
+            remembered = _operation(seen, call, decision.answer, answer)
+            decision = replace(decision, puts=(*decision.puts, remembered))
+        raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
+        if not decision.writes and not raises:
+            return Done(decision.answer)
+        committed = await self.records.commit(
+            SessionCommit(
+                session_id=call.session_id,
+                revision=seen.view.revision,
+                max_epoch=max(seen.view.max_epoch, call.epoch or 0),
+                row=_row(decision),
+                puts=decision.puts,
+                removes=decision.removes,
+                clears=decision.clears,
+                deletes=decision.deletes,
+                append=decision.append,
+            )
+        )
+        return None if committed is None else Done(decision.answer, appended=committed.appended)
+
+    def _check(self, call: Call) -> None:
+        validate_id(call.session_id, "session id")
+        if call.operation_id is not None:
+            validate_id(call.operation_id, "operation id")
+        if call.epoch is None:
+            if self._require_epoch and call.fenced:
+                raise FencedError(f"session {call.session_id!r}: this store takes no writes without an epoch")
+        elif not _acceptable(call.epoch):
+            raise InvalidRequestError("epoch: an integer of 0 or more, and below 2**63, expected")
+
+
+def _acceptable(epoch: Any) -> bool:
+    return isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**63
+
+
+def decode_state(body: bytes | None, session_id: str) -> SessionState | None:
+    """The state of a view.
+
+    Raises:
+        StoreCorruptError: The bytes are no state.
+    """
+    return None if body is None else decode(SessionState, body, f"session {session_id!r}: state")
+
+
+def encode_state(state: SessionState) -> bytes:
+    """The state as it is stored.
+
+    Raises:
+        TooLargeError: It exceeds 16 MiB.
+    """
+    return encode(state, f"session {state.session_id!r}: state")
+
+
+def _row(decision: Decision[Any]) -> SessionRow | None:
+    if decision.state is None:
+        return None
+    return SessionRow(decision.state, decision.body or encode_state(decision.state))
+
+
+def _with_operation(wanted: Wanted, call: Call) -> Wanted:
+    if call.operation_id is None:
+        return wanted
+    return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))
+
+
+def _first_answer(seen: Seen, call: Call) -> bytes | None:
+    if call.operation_id is None:
+        return None
+    found = seen.view.find(RecordKind.OPERATION, call.operation_id)
+    if found is None:
+        return None
+    request = len(_REQUEST) + _DIGEST
+    if found.body[len(_REQUEST) : request] != call.digest().encode():
+        raise IdempotencyConflictError(
+            f"session {call.session_id!r}: operation {call.operation_id!r} was another request; "
+            "an operation id stands for one request only",
+            session_id=call.session_id,
+            operation_id=call.operation_id,
+        )
+    return found.body[request + len(_ANSWER) : -1]
+
+
+def _operation(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
+    assert call.operation_id is not None
+    kept = adapter(kind).dump_json(answer, by_alias=True)
+    body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
+    return SessionRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
+
+
+def check_fence(seen: Seen, call: Call) -> None:
+    """Refuse a writer that was replaced.
+
+    Raises:
+        FencedError: A higher epoch has written.
+    """
+    if call.epoch is not None and call.epoch < seen.view.max_epoch:
+        raise FencedError(
+            f"session {call.session_id!r}: epoch {seen.view.max_epoch} has written, {call.epoch} is out",
+            session_id=call.session_id,
+            held=call.epoch,
+            current=seen.view.max_epoch,
+        )
+
+
+async def _pause(number: int) -> None:
+    longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(number, 10))
+    await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 (no secret)

@@ -1,0 +1,167 @@
+"""The session store's messages, for those who use it without the session workflow."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from helix_temporal.errors import FencedError, HeadMovedError, InvalidRequestError, StoreUnavailableError
+from helix_temporal.models.messages import Message, from_record
+from helix_temporal.models.queries import DEFAULT_LIMIT, AppendResult, MessagePage
+from helix_temporal.models.records import EMPTY, Record
+from helix_temporal.models.states import SaveResult
+from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.session_records import Wanted
+from helix_temporal.stores.sessions import _messages, _orders
+from helix_temporal.stores.sessions._base import Base
+from helix_temporal.stores.sessions._checks import checked_count, checked_limit, checked_version
+from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
+from helix_temporal.stores.sessions._life import check_version
+from helix_temporal.stores.sessions._threads import Standing
+
+DEDUP: Final = 200
+"""Among so many of the newest messages an append looks for its own."""
+
+THREAD: Final = Wanted(keys=_orders.KEYS, thread=True)
+
+_TRIES: Final = 100
+
+
+class MessagesPart(Base):
+    """See `SessionStore`."""
+
+    async def append_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> AppendResult:
+        """See `SessionStore.append_messages`.
+
+        Where threads lie in another store the messages are appended first, and then remembered with the
+        operation; a repeat after a crash between the two finds them by their ids.
+        """
+        records = _messages.to_records(messages)
+        content = [[record.kind, record.id, record.body] for record in records]
+        call = Call("append_messages", session_id, (content,), epoch, operation_id)
+
+        async def decide(seen: Seen) -> Decision[AppendResult] | None:
+            _ = seen.present
+            if await self._settled(seen):
+                return None
+            if not records:
+                there = await self._threads.standing(seen)
+                head = there.head if there else EMPTY
+                return Decision(_messages.plan(session_id, (), head, {}, {}).result)
+            at = await self._threads.joined(seen)
+            plan = await self._plan(session_id, records, at)
+            step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
+            if self._threads.together or not plan.new:
+                return Decision(plan.result, append=step if plan.new else None)
+            await self._threads.store.append(step)
+            return Decision(plan.result)
+
+        for number in range(_TRIES):
+            try:
+                return await self._made(call, THREAD, decide, AppendResult)
+            except (HeadMovedError, FencedError) as error:
+                if "session_id" in error.facts:
+                    raise
+                # Somebody else appended to the thread, or opened it, between look and append.
+                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+        raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
+
+    async def get_messages(
+        self,
+        session_id: str,
+        *,
+        offset: int = 0,
+        limit: int = DEFAULT_LIMIT,
+        order: Literal["asc", "desc"] = "asc",
+    ) -> MessagePage:
+        """See `SessionStore.get_messages`."""
+        offset, limit = checked_count(offset, "offset"), checked_limit(limit)
+        if order not in {"asc", "desc"}:
+            raise InvalidRequestError("order: asc or desc expected")
+        total = await self._count(session_id)
+        start, stop = offset, min(offset + limit, total)
+        if order == "desc":
+            start, stop = max(total - offset - limit, 0), max(total - offset, 0)
+        records = await self._threads.read(session_id, start, stop)
+        messages = [from_record(record) for record in records]
+        return MessagePage(
+            messages=tuple(messages if order == "asc" else reversed(messages)),
+            offset=offset,
+            limit=limit,
+            total=total,
+            has_more=offset + len(messages) < total and bool(messages),
+        )
+
+    async def get_message_count(self, session_id: str) -> int:
+        """See `SessionStore.get_message_count`."""
+        return await self._count(session_id)
+
+    async def truncate_messages(
+        self,
+        session_id: str,
+        count: int,
+        *,
+        expected_version: int | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SaveResult:
+        """See `SessionStore.truncate_messages`.
+
+        The state decides, with an order for the thread, which is then cut; a crash between the two is
+        finished by a repeat of this call, or by the next one that comes to the messages.
+        """
+        expected = checked_version(expected_version)
+        call = Call("truncate_messages", session_id, (count, expected), epoch, operation_id)
+
+        async def decide(seen: Seen) -> Decision[SaveResult] | None:
+            state = seen.present
+            kept = checked_count(count, "count")
+            if await self._settled(seen):
+                return None
+            check_version(state, expected)
+            there = await self._threads.standing(seen)
+            head = await self._threads.head_at(session_id, kept, there.end(session_id) if there else 0)
+            order = _orders.cut(there, head, seen.now) if there else None
+            after = seen.bumped(head=head)
+            puts = (_orders.record_of(order),) if order else ()
+            return Decision(SaveResult(new_version=after.version), after, puts=puts)
+
+        result = await self._made(call, THREAD, decide, SaveResult)
+        await self._threads.settle(session_id)
+        return result
+
+    # -- inside
+
+    async def _settled(self, seen: Seen) -> bool:
+        """Whether an order had to be carried out, so that what was seen is no more."""
+        order = _orders.pending(seen)
+        if order is None:
+            return False
+        await self._threads.carry_out(seen.session_id, order)
+        return True
+
+    async def _plan(self, session_id: str, records: tuple[Record, ...], at: Standing) -> _messages.AppendPlan:
+        newest = await self._threads.newest_ids(session_id, at, DEDUP + len(records))
+        places = _messages.known(newest, at.head, records)
+        there: dict[int, Record] = {}
+        if places:
+            first, last = min(places.values()), max(places.values())
+            found = await self._threads.read(session_id, first, last + 1)
+            there = dict(enumerate(found, first))
+        return _messages.plan(session_id, records, at.head, there, places)
+
+    async def _count(self, session_id: str) -> int:
+        seen = await self._see(session_id, THREAD)
+        while seen.state is not None and await self._settled(seen):
+            seen = await self._see(session_id, THREAD)
+        if seen.state is None:
+            return 0
+        there = await self._threads.standing(seen)
+        return there.end(session_id) if there else 0

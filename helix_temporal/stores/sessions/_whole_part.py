@@ -1,0 +1,102 @@
+"""The session store's forks and deletions: a session with its thread."""
+
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.records import Head
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.sessions import _checkpoints, _forks
+from helix_temporal.stores.sessions._checks import checked_count, checked_version
+from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
+from helix_temporal.stores.sessions._life import check_version
+from helix_temporal.stores.sessions._messages_part import THREAD, MessagesPart
+
+
+class WholePart(MessagesPart):
+    """See `SessionStore`."""
+
+    async def delete_session(
+        self, session_id: str, *, expected_version: int | None = None, epoch: int | None = None
+    ) -> bool:
+        """See `SessionStore.delete_session`.
+
+        The state goes first, with all records, then the thread; a crash between the two leaves the
+        thread alone, which a repeat of this call removes.
+        """
+        expected = checked_version(expected_version)
+        call = Call("delete_session", session_id, epoch=epoch)
+        known: list[int | None] = []
+
+        async def decide(seen: Seen) -> Decision[bool]:
+            there = await self._threads.standing(seen) if self._threads.here and seen.view.revision else None
+            known[:] = [there.epoch if there else None]
+            if seen.state is None:
+                return Decision(False)
+            check_version(seen.state, expected)
+            return Decision(True, deletes=True)
+
+        deleted = await self._made(call, THREAD, decide, bool)
+        if known[0] is not None:
+            await self._threads.delete(session_id, known[0])
+        return deleted
+
+    async def fork_session(
+        self,
+        session_id: str,
+        new_session_id: str,
+        *,
+        at_checkpoint: str | None = None,
+        at_message: int | None = None,
+        operation_id: str | None = None,
+    ) -> SessionState:
+        """See `SessionStore.fork_session`.
+
+        The new session is made with an order for its thread, which is then forked; a crash between the
+        two is finished by a repeat of this call, or by the next one that comes to the new session's
+        messages.
+        """
+        validate_id(session_id, "session id")
+        if at_checkpoint is not None and at_message is not None:
+            raise InvalidRequestError("fork: at a checkpoint or at a message, not at both")
+        if at_message is not None:
+            checked_count(at_message, "at_message")
+        content = (session_id, at_checkpoint, at_message)
+        call = Call("fork_session", new_session_id, content, None, operation_id, fenced=False)
+
+        async def decide(target: Seen) -> Decision[SessionState] | None:
+            again = _forks.found_again(target, session_id, at_checkpoint, at_message)
+            if again is not None:
+                return again
+            source = await self._see(session_id, _forks.wanted(at_checkpoint))
+            while source.state is not None and await self._settled(source):
+                source = await self._see(session_id, _forks.wanted(at_checkpoint))
+            state = source.present
+            if at_checkpoint is not None:
+                state = _checkpoints.required(source, at_checkpoint).state
+            head = await self._fork_head(source, state, at_checkpoint, at_message)
+            before = target.view.thread.epoch if target.view.thread else 0
+            return _forks.fork(target, state, head, at_checkpoint, before)
+
+        forked = await self._made(call, THREAD, decide, SessionState)
+        if self._threads.here:
+            await self._threads.settle(new_session_id)
+        return forked
+
+    async def _fork_head(
+        self, source: Seen, state: SessionState, at_checkpoint: str | None, at_message: int | None
+    ) -> Head:
+        """Up to where the fork has the source's messages.
+
+        Messages that were appended without a commit of the state are taken, too, where state and thread
+        are seen in one instant; elsewhere only of a session whose state has no head at all, as a commit
+        may be under way.
+        """
+        if not self._threads.here:
+            return state.head
+        there = await self._threads.standing(source)
+        if at_message is not None:
+            return await self._threads.head_at(source.session_id, at_message, there.committed if there else 0)
+        seen_whole = at_checkpoint is None and (self._threads.together or state.head.position == 0)
+        if seen_whole and there is not None and there.committed > state.head.position:
+            return await self._threads.head_at(source.session_id, there.committed, there.committed)
+        await self._threads.check_head(source.session_id, there, state.head)
+        return state.head

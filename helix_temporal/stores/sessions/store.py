@@ -1,0 +1,21 @@
+"""The session store of all backends: the rules once, over the port `SessionRecords`."""
+
+from helix_temporal.stores.sessions._checkpoints_part import CheckpointsPart
+from helix_temporal.stores.sessions._commit_part import CommitPart
+from helix_temporal.stores.sessions._life_part import LifePart
+from helix_temporal.stores.sessions._lists_part import ListsPart
+from helix_temporal.stores.sessions._runs_part import RunsPart
+from helix_temporal.stores.sessions._whole_part import WholePart
+
+
+class RecordSessions(LifePart, CheckpointsPart, CommitPart, RunsPart, WholePart, ListsPart):
+    """A `SessionStore` over a backend's `SessionRecords`, and a thread store for the messages.
+
+    Every change is one view and one commit, and again if somebody was faster.  Where the backend's threads
+    lie with its sessions (``records.keeps_threads``) ``threads`` must be a thread store over just those.
+
+    Args:
+        records: Where sessions lie.
+        threads: Where their messages lie; None if nobody asks this store for messages.
+        require_epoch: Refuse writes of a session's writer that name no epoch.
+    """
