@@ -36,8 +36,10 @@ from helix_temporal.models.states import (
     Submission,
     ToolResultSubmission,
 )
-from helix_temporal.stores.protocols.checkpoints import AnyVersion, CheckpointStore
+from helix_temporal.stores.protocols.checkpoints import ANY_VERSION, AnyVersion, CheckpointStore
 from helix_temporal.stores.protocols.runs import RunStore
+
+__all__ = ["ANY_VERSION", "AnyVersion", "SessionStore"]
 
 
 class SessionStore(CheckpointStore, RunStore, Protocol):
