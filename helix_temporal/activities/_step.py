@@ -51,6 +51,8 @@ class _Seen:
     inputs: tuple[StepInput, ...]
     dropped: tuple[str, ...]
     stands: tuple[Record, ...] | None
+    left: tuple[str, ...] = ()
+    """Inputs that the step that stands does not have."""
 
 
 class Stepper:
@@ -109,7 +111,7 @@ class Stepper:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
         stored = answer if not appended.repeated else from_record(appended.records[-1])
-        return await self._result(request, appended, stored, receipt, seen.dropped)
+        return await self._result(request, appended, stored, receipt, seen)
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a model call, so that the turn ends with every call answered.
@@ -157,7 +159,8 @@ class Stepper:
         dropped = tuple(each.id for each in request.inputs if each.call is None and each.id in known)
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
         stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
-        return _Seen(view, inputs, dropped, stands)
+        left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
+        return _Seen(view, inputs, dropped, stands, left)
 
     async def _standing(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """The step is there already: only make sure that it is committed and archived."""
@@ -170,7 +173,7 @@ class Stepper:
         receipt = await self._archive(step, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         stored = from_record(appended.records[-1])
-        return await self._result(request, appended, stored, receipt, seen.dropped)
+        return await self._result(request, appended, stored, receipt, seen)
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """Every input is in the thread already: where its answer is.
@@ -323,6 +326,7 @@ class Stepper:
 
     async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         if not self._flush_each_step:
+            await self._threads.confirm_step(step, appended)
             return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit")
         return await self._threads.archive_step(step, appended)
 
@@ -341,7 +345,7 @@ class Stepper:
         appended: Appended,
         answer: Message,
         receipt: FlushReceipt,
-        dropped: tuple[str, ...],
+        seen: _Seen,
     ) -> RunStepResult:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
@@ -352,8 +356,10 @@ class Stepper:
             fields["usage"] = answer.usage
         if not is_archived(receipt):
             fields |= {"archived": False, "backlog": receipt.pending_bytes}
-        if dropped:
-            fields["dropped"] = dropped
+        if seen.dropped:
+            fields["dropped"] = seen.dropped
+        if seen.left:
+            fields["left"] = seen.left
         if not answer.tool_calls:
             fields |= await self._committed(request, appended)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:

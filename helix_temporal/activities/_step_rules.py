@@ -7,7 +7,7 @@ from typing import Any, Final
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend, StepView
@@ -33,6 +33,9 @@ def new_id() -> str:
 def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
     """The step that stands at ``head`` with these inputs; None if the thread ends there.
 
+    It may have only the first of them: after a reset the server gives the workflow messages together
+    that had come one after the other, and were answered.
+
     Raises:
         HeadMovedError: The thread is elsewhere, or goes on with something else.
     """
@@ -40,9 +43,11 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
     if header.head.position >= head.position and view.last_id_at_head == head.last_id:
         if header.head.position == head.position:
             return None
-        step = view.after[: len(input_ids) + 1]
-        if len(step) > len(input_ids) and [record.id for record in step[:-1]] == list(input_ids):
-            return step
+        for count in range(len(input_ids), 0, -1):
+            step = view.after[: count + 1]
+            taken = [record.id for record in step[:-1]] == list(input_ids[:count])
+            if len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}:
+                return step
     raise HeadMovedError(
         f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
         f"{header.head.position} and is another; open it again"

@@ -135,6 +135,7 @@ class ThreadActivities:
             return AppendMessagesResult(head=facts.head, committed=facts.committed, repeated=True)
         step = StepAppend(request.thread_id, request.epoch, request.head, records, commits=request.commits)
         appended = await self._threads.append(step)
+        await self._threads.confirm_step(step, appended)
         return AppendMessagesResult(
             head=appended.head, committed=appended.header.committed, repeated=appended.repeated
         )

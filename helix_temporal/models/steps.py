@@ -125,6 +125,7 @@ class RunStepResult(Model):
         backlog: Packed bytes that are not.
         answer: When every input had been answered before: where. The head is unchanged then.
         dropped: Ids of inputs that were in the thread already.
+        left: Ids of inputs that the step, which stood already, does not have: they get their own turns.
         values: The application's state, when staged changes of tools went into it.
         stop: Somebody asked the session store to stop this run: ``interrupt`` or ``abort``.
     """
@@ -140,6 +141,7 @@ class RunStepResult(Model):
     dropped: tuple[str, ...] = ()
     values: CheckedObject | None = None
     stop: str | None = None
+    left: tuple[str, ...] = ()
 
 
 class EndTurnInput(Model):

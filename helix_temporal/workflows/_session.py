@@ -233,9 +233,10 @@ class AgentSession:
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
-            self._live.inbox.put_back(result.dropped)
+            self._live.inbox.put_back([*result.dropped, *result.left])
         self._live.inbox.finish(ask_result(result), answer=result.answer)
-        fresh = [entry for entry in entries if entry.message.id not in result.dropped]
+        apart = {*result.dropped, *result.left}
+        fresh = [entry for entry in entries if entry.message.id not in apart]
         if not fresh:
             return
         self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
@@ -390,7 +391,6 @@ class AgentSession:
             receipts=self._live.receipts,
             error=self._live.error,
         )
-
 
 
 def _is_cancelled() -> bool:

@@ -68,6 +68,7 @@ class TurnResult:
         text: The answer's text if it is short.
         in_thread: Its inputs are in the thread.
         dropped: Messages that had been answered by an earlier turn.
+        left: Messages that the turn, which stood already, does not have.
     """
 
     exit_reason: ExitReason
@@ -77,6 +78,7 @@ class TurnResult:
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     dropped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
@@ -123,6 +125,7 @@ class Turn:
         self.took_values = False
         self.run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
+        self._left: tuple[str, ...] = ()
         self._start = conversation.head
         self._reopens = 0
         self.interrupted = False
@@ -146,6 +149,7 @@ class Turn:
             before = self._talk.head
             result = await self._step(inputs)
             dropped = dropped or result.dropped
+            self._left = self._left or result.left
             if not result.calls:
                 self.promoted = result.values
                 return self._answered(result, dropped, stepped=result.head != before)
@@ -204,7 +208,9 @@ class Turn:
         return self._turn_result(reason, dropped=dropped)
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
-        return TurnResult(reason, in_thread=True, steps=self.steps, usage=self.usage, **fields)
+        return TurnResult(
+            reason, in_thread=True, steps=self.steps, usage=self.usage, left=self._left, **fields
+        )
 
     # -- steps
 

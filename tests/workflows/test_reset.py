@@ -52,13 +52,18 @@ async def talk(stand: Stand, session_id: str, *texts: str) -> None:
         assert result.status is AskStatus.ANSWERED
 
 
-async def test_a_reset_to_a_middle_point_loses_and_doubles_nothing(stand: Stand, sid: str) -> None:
-    """Updates after the point are applied again by the server; together, they are one turn."""
+async def test_a_reset_to_a_middle_point_loses_and_doubles_nothing(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Updates after the point are applied again by the server, all at once: each finds its own answer."""
     await talk(stand, sid, "one", "two", "three")
+    before = await stand.messages(sid)
     ends = await task_ends(stand, sid)
-    await reset(stand, sid, ends[len(ends) // 2])
+    await reset(stand, sid, ends[2])
     await talk(stand, sid, "four")
     await check(stand, sid, ["one", "two", "three", "four"])
+    assert (await stand.messages(sid))[:6] == before
+    assert len(desk.requests[sid]) == 4
 
 
 async def test_a_step_that_is_done_again_finds_itself_and_pays_nothing(
