@@ -16,12 +16,17 @@ _US_PER_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One try to take a lease: who, by which operation, for how many milliseconds."""
+    """One try to take a lease: who, by which operation, for how many milliseconds.
+
+    Attributes:
+        named: The caller named it, so others may be repeating it at this moment.
+    """
 
     key: str
     owner: str
     claim: str
     ttl_ms: int
+    named: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +111,11 @@ def claimed(key: str, owner: str | None, claim: str | None, ttl_ms: int) -> Clai
         InvalidIdError, InvalidRequestError: An argument is not acceptable.
     """
     validate_id(key, "lock key")
+    named = claim is not None
     claim = uuid4().hex if claim is None else validate_id(claim, "claim")
     # A claim without an owner is its own owner: else its repeat would come from somebody else.
     owner = claim if owner is None else validate_id(owner, "lock owner")
-    return Claim(key, owner, claim, check_milliseconds(ttl_ms, "ttl_ms"))
+    return Claim(key, owner, claim, check_milliseconds(ttl_ms, "ttl_ms"), named)
 
 
 def check_milliseconds(value: object, what: str, *, least: int = 1) -> int:

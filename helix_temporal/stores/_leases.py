@@ -130,13 +130,16 @@ class Leases(ABC):
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _taken_or_given_back(self, wanted: Claim) -> LockInfo | None:
-        """One try.  Cancelled in the middle of it, what was granted is given back first."""
+        """One try.  Cancelled in the middle of it, what was granted is given back first.
+
+        Not if the claim has a name: an attempt that repeats it may hold the same lease by now.
+        """
         taking = asyncio.ensure_future(self._take(wanted))
         cancel = await _ended(taking)
         if cancel is None:
             return taking.result()
         info = None if taking.exception() else taking.result()
-        if info is not None:
+        if info is not None and not wanted.named:
             await self._give_back(Lock(self, info))
         raise cancel
 

@@ -93,7 +93,8 @@ class LockManager(Protocol):
         """Take a lease, trying again until it is free; None after ``timeout_ms`` (None waits for ever).
 
         Nobody stands in a line: who asks next after the end gets it.  A lease that is granted to a caller
-        who is being cancelled is given back.
+        who is being cancelled is given back, unless the caller named its claim: then it is there for the
+        repeat.
         """
         ...
 

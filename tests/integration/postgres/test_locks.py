@@ -36,6 +36,7 @@ async def test_a_holder_whose_server_process_is_terminated_writes_nothing_stale(
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(900)
 async def test_a_hundred_terminated_holders_write_nothing_stale(
     tables: PostgresBackend, postgres_dsn: str
 ) -> None:

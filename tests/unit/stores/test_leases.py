@@ -125,15 +125,26 @@ async def test_work_that_is_done_does_not_fail_by_a_release_that_does(
 
 async def test_a_cancel_during_the_acquire_leaves_no_lease(locks: Troubled) -> None:
     """The store has granted it, the answer is on its way: it is given back before the cancel goes on."""
+    await _cancelled_while_it_acquires(locks, None)
+    assert not await locks.is_locked("k")
+
+
+async def test_a_cancel_during_the_acquire_leaves_the_lease_of_a_named_claim(locks: Troubled) -> None:
+    """An attempt that timed out must not release what the next attempt has already been given."""
+    await _cancelled_while_it_acquires(locks, "op-1")
+    assert await locks.is_locked("k")
+    assert await locks.acquire("k", claim="op-1") is not None
+
+
+async def _cancelled_while_it_acquires(locks: Troubled, claim: str | None) -> None:
     locks.answers.clear()
-    waiting = asyncio.create_task(locks.acquire_wait("k"))
+    waiting = asyncio.create_task(locks.acquire_wait("k", claim=claim))
     await locks.asked.wait()
     waiting.cancel()
     await asyncio.sleep(0)
     locks.answers.set()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert not await locks.is_locked("k")
 
 
 async def test_a_second_cancel_does_not_stop_the_release(locks: Troubled) -> None:
