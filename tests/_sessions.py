@@ -12,6 +12,7 @@ from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.redis import RedisBackend
 from tests import _postgres
 
 CONNECTIONS = 4
@@ -48,6 +49,16 @@ async def file_place(directory: Path) -> AsyncIterator[Place]:
     """A directory as it is."""
     backend = FileBackend(directory)
     yield Place(backend.sessions, backend.threads)
+
+
+@asynccontextmanager
+async def redis_place(url: str, prefix: str) -> AsyncIterator[Place]:
+    """A prefix as it is."""
+    backend = RedisBackend(url, prefix=prefix, timeout=60, max_connections=CONNECTIONS)
+    try:
+        yield Place(backend.sessions, backend.threads)
+    finally:
+        await backend.close()
 
 
 @asynccontextmanager

@@ -23,7 +23,8 @@ from helix_temporal.models.states import (
     SuspensionContext,
 )
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
-from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
+from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
+from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     Crowd,
     OpenSessions,

@@ -1,0 +1,54 @@
+"""Every session store keeps the same promises."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.testing.contracts.session_store import SessionOpener, SessionStoreContract
+from tests import _postgres
+from tests._session_stores import sessions_over
+from tests._sessions import LONG, file_place, memory_place, postgres_place, redis_place
+
+
+class Contract(SessionStoreContract):
+    rounds = 20 if LONG else SessionStoreContract.rounds
+
+
+class TestMemorySessions(Contract):
+    @pytest.fixture
+    def opener(self) -> SessionOpener:
+        """Empty dicts."""
+        return sessions_over(memory_place())
+
+
+class TestFileSessions(Contract):
+    @pytest.fixture
+    def opener(self, tmp_path: Path) -> SessionOpener:
+        """An empty directory."""
+        return sessions_over(partial(file_place, tmp_path / "data"))
+
+    async def test_no_file_is_outside_the_directory(self, opener: SessionOpener, tmp_path: Path) -> None:
+        """However an id looks like a path (case 11)."""
+        async with opener() as opened:
+            for session_id in ("../x", "/tmp/x", "a/b", "..", "%2e%2e", "~"):
+                await opened.sessions.create_session(session_id)
+        places = {place for place, _, files in os.walk(tmp_path) if files}
+        assert places == {str(tmp_path / "data" / "sessions")}
+
+
+class TestRedisSessions(Contract):
+    @pytest.fixture
+    def opener(self, redis_url: str, redis_prefix: str) -> SessionOpener:
+        """An empty prefix of a real server."""
+        return sessions_over(partial(redis_place, redis_url, redis_prefix))
+
+
+class TestPostgresSessions(Contract):
+    @pytest.fixture
+    async def opener(self, postgres_dsn: str) -> SessionOpener:
+        """Empty tables of a real server."""
+        prefix = _postgres.own_prefix("sessions")
+        async with _postgres.emptied(postgres_dsn, prefix):
+            return sessions_over(partial(postgres_place, postgres_dsn, prefix))
