@@ -22,9 +22,10 @@ from helix_temporal.models.states import (
     SessionStatus,
     SuspensionContext,
 )
-from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
+from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.testing.builders import opened as opened_thread
 from helix_temporal.testing.contracts._sessions_base import (
     Crowd,
     OpenSessions,
@@ -46,9 +47,8 @@ from helix_temporal.testing.contracts._sessions_base import (
 
 
 async def an_append(threads: HotTier, session_id: str, *messages: Message) -> StepAppend:
-    """These messages as a step at the present head of the session's thread."""
-    header = await threads.header(session_id)
-    assert header is not None, f"the thread of {session_id!r} is not hot"
+    """These messages as a step at the present head of the session's thread, made if it is not there."""
+    header = await threads.header(session_id) or await opened_thread(threads, session_id)
     records = tuple(to_record(each) for each in messages)
     return StepAppend(session_id, header.epoch, header.head, records[:-1], records[-1], commits=True)
 
@@ -244,6 +244,7 @@ class CommitContract(SessionFixtures):
 
         async def write() -> None:
             for n in range(count):
+                await asyncio.sleep(0)
                 state = await loaded(store, session_id)
                 append = await an_append(threads, session_id, *talk(2, f"{n}-"))
                 after = changed(state, custom_state={"n": n})
