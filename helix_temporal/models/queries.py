@@ -1,9 +1,15 @@
 """Pages and filters of the session store."""
 
 from enum import Enum
-from typing import Annotated, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+)
 
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
@@ -25,6 +31,10 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
+
+
+def _or_unset(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    return value if isinstance(value, Unset) else validate(value)
 
 
 class Page(StoredModel, Generic[T]):
@@ -75,7 +85,7 @@ class SessionQuery(StoredModel):
     user_id: Text | None = None
     agent_type: Text | None = None
     status: tuple[SessionStatus, ...] = ()
-    parent_session_id: Id | Unset | None = UNSET
+    parent_session_id: Annotated[Id | Unset | None, WrapValidator(_or_unset)] = UNSET
     tags: tuple[Text, ...] = ()
     metadata: dict[str, Text] = Field(default_factory=dict)
     date_field: Literal["created_at", "updated_at"] = "created_at"
@@ -85,6 +95,14 @@ class SessionQuery(StoredModel):
     limit: Limit = DEFAULT_LIMIT
     offset: Count = 0
     cursor: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As text it could not be told from the id "unset".
+        fields: dict[str, Any] = write(self)
+        if isinstance(self.parent_session_id, Unset):
+            fields.pop("parent_session_id", None)
+        return fields
 
 
 class SessionSummary(StoredModel):
