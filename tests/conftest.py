@@ -86,6 +86,14 @@ def open_directory() -> Iterator[Path]:
 
 
 @pytest.fixture
+def data_directory() -> Iterator[Path]:
+    """A directory that is not there yet; in memory where that can be had, as syncing costs nothing there."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="helix-test-", dir=memory if memory.is_dir() else None) as name:
+        yield Path(name, "data")
+
+
+@pytest.fixture
 def unique() -> str:
     """A short name that no other test has."""
     return f"t{uuid.uuid4().hex[:12]}"

@@ -59,9 +59,9 @@ class FileContract(HotTierContract):
 
 class TestFileThreads(FileContract):
     @pytest.fixture
-    async def backend(self, tmp_path: Path) -> FileBackend:
+    async def backend(self, data_directory: Path) -> FileBackend:
         """A directory that is not there yet."""
-        return FileBackend(tmp_path / "data")
+        return FileBackend(data_directory)
 
     @pytest.fixture
     async def store(self, backend: FileBackend) -> FileThreads:
@@ -71,14 +71,14 @@ class TestFileThreads(FileContract):
 
 class TestFileThreadsOfTwoProcesses(FileContract):
     @pytest.fixture
-    async def backend(self, tmp_path: Path) -> FileBackend:
+    async def backend(self, data_directory: Path) -> FileBackend:
         """One of them."""
-        return FileBackend(tmp_path / "data")
+        return FileBackend(data_directory)
 
     @pytest.fixture
-    async def store(self, backend: FileBackend, tmp_path: Path) -> HotTier:
+    async def store(self, backend: FileBackend, data_directory: Path) -> HotTier:
         """Every call goes to the other one than the call before."""
-        return alternating(backend.threads, FileBackend(tmp_path / "data").threads)
+        return alternating(backend.threads, FileBackend(data_directory).threads)
 
 
 class RedisContract(HotTierContract):

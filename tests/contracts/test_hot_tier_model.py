@@ -264,9 +264,9 @@ def test_redis_answers_every_sequence_as_memory_does(redis_url: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_files_answer_every_sequence_as_memory_does(tmp_path: Path) -> None:
+def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
     """What a file keeps of a thread is all of it."""
-    _compare(lambda: FileBackend(tmp_path / an_id()), examples=25)
+    _compare(lambda: FileBackend(data_directory / an_id()), examples=25)
 
 
 def _compare(make: Callable[[], RedisBackend | FileBackend], *, examples: int) -> None:

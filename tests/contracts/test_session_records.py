@@ -29,9 +29,9 @@ class TestMemorySessions(SessionRecordsWithThreadsContract):
 
 class TestFileSessions(SessionRecordsWithThreadsContract):
     @pytest.fixture
-    async def backend(self, tmp_path: Path) -> FileBackend:
+    async def backend(self, data_directory: Path) -> FileBackend:
         """A directory that is not there yet."""
-        return FileBackend(tmp_path / "data")
+        return FileBackend(data_directory)
 
     @pytest.fixture
     async def threads(self, backend: FileBackend) -> HotTier:
@@ -46,14 +46,14 @@ class TestFileSessions(SessionRecordsWithThreadsContract):
 
 class TestFileSessionsOfTwoProcesses(SessionRecordsWithThreadsContract):
     @pytest.fixture
-    async def threads(self, tmp_path: Path) -> HotTier:
+    async def threads(self, data_directory: Path) -> HotTier:
         """The threads of a third."""
-        return FileBackend(tmp_path / "data").threads
+        return FileBackend(data_directory).threads
 
     @pytest.fixture
-    async def store(self, tmp_path: Path) -> SessionRecords:
+    async def store(self, data_directory: Path) -> SessionRecords:
         """Every call goes to the other one than the call before."""
-        return alternating(FileBackend(tmp_path / "data").sessions, FileBackend(tmp_path / "data").sessions)
+        return alternating(FileBackend(data_directory).sessions, FileBackend(data_directory).sessions)
 
 
 class RedisContract(SessionRecordsWithThreadsContract):

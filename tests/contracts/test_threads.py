@@ -29,9 +29,9 @@ class TestMemoryAlone(HotOnlyThreadsContract):
 
 class TestFilesAlone(HotOnlyThreadsContract):
     @pytest.fixture
-    async def threads(self, tmp_path: Path) -> HotThreads:
+    async def threads(self, data_directory: Path) -> HotThreads:
         """A directory."""
-        return HotThreads(FileBackend(tmp_path / "data").threads)
+        return HotThreads(FileBackend(data_directory).threads)
 
 
 class TestRedisAlone(HotOnlyThreadsContract):
@@ -77,9 +77,9 @@ class TestFilesOverDirectory(ArchivingThreadsContract):
         return FaultyBlobs(DirectoryBlobs(tmp_path / "cold"))
 
     @pytest.fixture
-    async def threads(self, tmp_path: Path, blobs: FaultyBlobs) -> TieredThreads:
+    async def threads(self, data_directory: Path, blobs: FaultyBlobs) -> TieredThreads:
         """Two tiers without any server."""
-        return TieredThreads(FileBackend(tmp_path / "data").threads, blobs)
+        return TieredThreads(FileBackend(data_directory).threads, blobs)
 
 
 class TestRedisOverS3(ArchivingThreadsContract):
