@@ -1,7 +1,7 @@
 """`PostgresAdapter` on asyncpg: connections, time-outs, and what errors mean."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ import asyncpg
 
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models._json import check_text
+from helix_temporal.stores.postgres._connections import Connections
 from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
 from helix_temporal.stores.postgres._protocol import REPEATED, TRIES, PostgresExecutor, Row, pause
 
@@ -31,16 +32,19 @@ class AsyncpgAdapter:
 
     def __init__(
         self,
-        pool: "asyncpg.Pool[Any] | Callable[[], asyncpg.Pool[Any]]",
+        pool: "asyncpg.Pool[Any] | Callable[[], Awaitable[Connections]]",
         *,
         where: str = "the given pool",
         timeout: float = 10.0,
     ) -> None:
-        self._pool = None if callable(pool) else pool
-        self._make = pool if callable(pool) else None
-        self._opening: asyncio.Lock | None = None
-        self.where = where
-        self._timeout = timeout
+        self.where, self._timeout = where, timeout
+        self._connections: Connections | None = None
+        self._make: Callable[[], Awaitable[Connections]] | None = None
+        if callable(pool):
+            self._make = pool
+        else:
+            self._connections = Connections(pool, None, timeout)
+        self._opening = asyncio.Lock()
 
     @classmethod
     def from_dsn(
@@ -65,8 +69,8 @@ class AsyncpgAdapter:
         """
         where = _where(dsn)
 
-        def make() -> "asyncpg.Pool[Any]":
-            return asyncpg.create_pool(
+        async def make() -> Connections:
+            pool = await asyncpg.create_pool(
                 dsn,
                 min_size=0,
                 max_size=max_connections,
@@ -75,6 +79,7 @@ class AsyncpgAdapter:
                 statement_cache_size=statement_cache_size,
                 connection_class=_Connection,
             )
+            return Connections(pool, max_connections, timeout)
 
         return cls(make, where=where, timeout=timeout)
 
@@ -101,39 +106,45 @@ class AsyncpgAdapter:
     async def transaction(self) -> AsyncIterator[PostgresExecutor]:
         """See `PostgresAdapter.transaction`."""
         try:
-            pool = await self._opened()
-            async with pool.acquire(timeout=self._timeout) as connection, connection.transaction():
+            async with self._taken() as connection, connection.transaction():
                 yield _Transaction(connection, self.where, self._timeout)
         except DRIVER_ERRORS as error:
             raise translate(error, self.where) from error
 
     async def close(self) -> None:
         """Close all connections; with `from_dsn`, the next use opens new ones."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            # What is still busy has lost its caller, and a server that hangs must not hold us up.
-            try:
-                await asyncio.wait_for(pool.close(), self._timeout)
-            except DRIVER_ERRORS:
-                pool.terminate()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.close()
 
-    async def _opened(self) -> "asyncpg.Pool[Any]":
-        if self._pool is not None:
-            return self._pool
+    async def _opened(self) -> Connections:
+        if self._connections is not None:
+            return self._connections
         if self._make is None:
             raise StoreUnavailableError(f"PostgreSQL at {self.where}: the given pool was closed")
-        self._opening = self._opening or asyncio.Lock()
         async with self._opening:
-            if self._pool is None:
-                self._pool = await self._make()
-        return self._pool
+            if self._connections is None:
+                self._connections = await self._make()
+        return self._connections
+
+    @asynccontextmanager
+    async def _taken(self) -> AsyncIterator[Any]:
+        connections = await self._opened()
+        connection = await connections.take()
+        ended_by: BaseException | None = None
+        try:
+            yield connection
+        except BaseException as error:
+            ended_by = error
+            raise
+        finally:
+            await connections.give_back(connection, ended_by)
 
     async def _repeated(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
         _check_arguments(args)
         for attempt in range(TRIES):
             try:
-                pool = await self._opened()
-                async with pool.acquire(timeout=self._timeout) as connection:
+                async with self._taken() as connection:
                     return await getattr(connection, method)(query, *args, timeout=timeout or self._timeout)
             except DRIVER_ERRORS as error:
                 if state_of(error) not in REPEATED or attempt == TRIES - 1:
@@ -178,12 +189,10 @@ class _Transaction:
 def _check_arguments(args: tuple[Any, ...]) -> None:
     # The server would refuse such text in the middle of a transaction, and quote it in its message.
     for number, value in enumerate(args, 1):
-        if isinstance(value, str):
-            check_text(value, f"${number}")
-        elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, str):
-                    check_text(each, f"${number}")
+        if isinstance(value, str | list):
+            for text in (value,) if isinstance(value, str) else value:
+                if isinstance(text, str) and (not text.isascii() or "\x00" in text):
+                    check_text(text, f"${number}")
 
 
 def _where(dsn: str) -> str:

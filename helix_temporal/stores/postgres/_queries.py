@@ -42,7 +42,7 @@ class Queries:
 @lru_cache(256)
 def statement(name: str) -> str:
     """A statement with its parts put in and ``{prefix}`` still in it."""
-    return _COMMENT.sub("", _filled(name)).strip().replace("{now}", NOW)
+    return _filled(name).replace("{now}", NOW)
 
 
 def names() -> list[str]:
@@ -57,5 +57,5 @@ def shifted(text: str, by: int) -> str:
 
 
 def _filled(name: str) -> str:
-    text = (_FOLDER / f"{name}.sql").read_text("utf-8")
+    text = _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text("utf-8")).strip()
     return _INCLUDE.sub(lambda found: shifted(_filled(f"_{found[1]}"), int(found[2] or 0)), text)

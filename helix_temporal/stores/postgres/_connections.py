@@ -1,0 +1,80 @@
+"""Connections of a pool, kept at hand between two statements."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+
+class Connections:
+    """Connections of an asyncpg pool: taken for a statement or a transaction, and given back.
+
+    Going through the pool costs a task and two timers each time, a third of a short statement.  So a
+    connection of our own pool stays taken and is used again; one of a given pool goes back each time.
+
+    Args:
+        size: How many connections a pool of our own has; None for somebody else's pool.
+        timeout: Seconds to wait for one.
+    """
+
+    def __init__(self, pool: "asyncpg.Pool[Any]", size: int | None, timeout: float) -> None:
+        self._pool, self._timeout = pool, timeout
+        self._slots = None if size is None else asyncio.Semaphore(size)
+        self._idle: list[Any] = []
+        self._closed = False
+
+    async def take(self) -> Any:
+        """A connection that nobody else uses until it is given back."""
+        if self._slots is None:
+            return await self._pool.acquire(timeout=self._timeout)
+        if self._slots.locked():
+            async with asyncio.timeout(self._timeout):
+                await self._slots.acquire()
+        else:
+            await self._slots.acquire()
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                if _is_open(connection):
+                    return connection
+                await self._pool.release(connection)
+            return await self._pool.acquire(timeout=self._timeout)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def give_back(self, connection: Any, error: BaseException | None) -> None:
+        """Let others use it; ``error`` is what its use ended with.
+
+        Where that was no word of the server's (a time-out, a cancelled task), the pool waits until the
+        server is done with it, or closes it.
+        """
+        try:
+            unharmed = error is None or isinstance(error, asyncpg.PostgresError)
+            if self._slots is None or self._closed or not unharmed:
+                await self._pool.release(connection, timeout=self._timeout)
+            else:
+                self._idle.append(connection)
+        finally:
+            if self._slots is not None:
+                self._slots.release()
+
+    async def close(self) -> None:
+        """Close all of them; one that is in use when it is given back."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await self._pool.release(connection, timeout=self._timeout)
+        # What is still busy has lost its caller, and a server that hangs must not hold us up.
+        try:
+            await asyncio.wait_for(self._pool.close(), self._timeout)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            self._pool.terminate()
+
+
+def _is_open(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        # The pool took it back when the server closed it.
+        return False
