@@ -8,9 +8,9 @@ from helix_temporal.backends import Backends
 from helix_temporal.settings import Settings
 from helix_temporal.stores.memory import MemoryLocks, MemoryUsage
 
-REDIS = {"redis_url": "redis://localhost"}
-POSTGRES = {"postgres_dsn": "postgresql://localhost/db"}
-DIRECTORY = {"data_directory": "d"}
+REDIS: dict[str, Any] = {"redis_url": "redis://localhost"}
+POSTGRES: dict[str, Any] = {"postgres_dsn": "postgresql://localhost/db"}
+DIRECTORY: dict[str, Any] = {"data_directory": "d"}
 
 
 @pytest.mark.parametrize(
