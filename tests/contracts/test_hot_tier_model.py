@@ -15,6 +15,7 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Archived,
@@ -26,8 +27,10 @@ from helix_temporal.stores.protocols.hot import (
 )
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import all_of, an_id
+from tests import _postgres
 
 T = TypeVar("T")
+Backend = RedisBackend | FileBackend | PostgresBackend
 
 THREAD = "the thread"
 RECORDS = st.lists(
@@ -57,7 +60,7 @@ def _comparable(outcome: object) -> object:
 class _SameAnswers(RuleBasedStateMachine):
     """Runs each operation on both and compares what they say; ``make`` is set by the test."""
 
-    make: Callable[[], RedisBackend | FileBackend]
+    make: Callable[[], Backend]
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,6 +256,9 @@ class _SameAnswers(RuleBasedStateMachine):
     async def _expires(self) -> bool:
         if isinstance(self.backend, FileBackend):
             return await self.backend.threads.expires_in(THREAD) is not None
+        if isinstance(self.backend, PostgresBackend):
+            query = f'SELECT expires_at FROM "{self.backend.table_prefix}threads" WHERE thread_id = $1'
+            return await self.backend.adapter.fetchval(query, THREAD) is not None
         connection = self.backend.threads._connection
         return bool(await connection.command("PTTL", connection.key(THREAD)) >= 0)
 
@@ -269,7 +275,20 @@ def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> Non
     _compare(lambda: FileBackend(data_directory / an_id()), examples=25)
 
 
-def _compare(make: Callable[[], RedisBackend | FileBackend], *, examples: int) -> None:
+@pytest.mark.timeout(300)
+def test_postgres_answers_every_sequence_as_memory_does(postgres_dsn: str) -> None:
+    """Its statements repeat the rules of memory in another language."""
+    prefix = _postgres.own_prefix("model")
+
+    async def migrated() -> None:
+        async with _postgres.emptied(postgres_dsn, prefix):
+            pass
+
+    asyncio.run(migrated())
+    _compare(lambda: PostgresBackend(postgres_dsn, table_prefix=prefix, timeout=60), examples=25)
+
+
+def _compare(make: Callable[[], Backend], *, examples: int) -> None:
     class Machine(_SameAnswers):
         pass
 

@@ -1,5 +1,6 @@
-"""Payloads on their way, in memory, in Redis and on files."""
+"""Payloads on their way, in memory, in Redis, in PostgreSQL and on files."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from helix_temporal.stores.file import FileBackend, FilePayloads
 from helix_temporal.stores.file._documents import Documents
 from helix_temporal.stores.memory import MemoryPayloads
+from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import PayloadStore
 from helix_temporal.stores.redis import RedisBackend
+from tests import _postgres
 
 
 @pytest.fixture
@@ -20,12 +23,28 @@ async def redis_backend(redis_url: str, redis_prefix: str) -> AsyncIterator[Redi
     await backend.close()
 
 
-@pytest.fixture(params=["memory", "redis", "file"])
-def payloads(request: pytest.FixtureRequest, redis_backend: RedisBackend, tmp_path: Path) -> PayloadStore:
+@pytest.fixture
+async def postgres_backend(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+    """Empty tables of a real server."""
+    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("payloads")) as backend:
+        yield backend
+
+
+@pytest.fixture(params=["memory", "redis", "file", "postgres"])
+def payloads(
+    request: pytest.FixtureRequest,
+    redis_backend: RedisBackend,
+    postgres_backend: PostgresBackend,
+    tmp_path: Path,
+) -> PayloadStore:
     """All stores."""
-    if request.param == "file":
-        return FileBackend(tmp_path).payloads
-    return MemoryPayloads() if request.param == "memory" else redis_backend.payloads
+    stores: dict[str, PayloadStore] = {
+        "memory": MemoryPayloads(),
+        "redis": redis_backend.payloads,
+        "file": FileBackend(tmp_path).payloads,
+        "postgres": postgres_backend.payloads,
+    }
+    return stores[request.param]
 
 
 async def test_a_payload_comes_back_as_it_was(payloads: PayloadStore) -> None:
@@ -91,3 +110,15 @@ async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend
     left = await connection.command("PTTL", f"{connection.key('t')}:payload:k")
     assert 0 < left <= 60_000
     assert [thread_id async for thread_id in redis_backend.threads.scan()] == []
+
+
+async def test_payloads_in_postgres_expire_by_its_clock_and_are_removed(
+    postgres_backend: PostgresBackend,
+) -> None:
+    """A table does not grow with runs that were terminated."""
+    await postgres_backend.payloads.put_payload("t", "k", b"x", 0.001)
+    await asyncio.sleep(0.005)
+    assert await postgres_backend.payloads.get_payload("t", "k") is None
+    await postgres_backend.payloads.put_payload("t", "other", b"y", 60)
+    query = f'SELECT key FROM "{postgres_backend.table_prefix}thread_payloads"'
+    assert [row["key"] for row in await postgres_backend.adapter.fetch(query)] == ["other"]
