@@ -484,7 +484,7 @@ class QueryContract(UsageFixtures):
         self, usage: UsageStore, session_id: str
     ) -> None:
         """And an earlier one that comes late."""
-        await record(usage, *(some_tokens(session_id, number) for number in (50, 10, 90)))
+        await record(usage, *(some_tokens(session_id, number) for number in (50, 90, 10)))
         ranges = [(0, 20), (40, 60), (80, 100), (95, 100)]
         pages = [await usage.query_usage(UsageQuery(since=NOON + a, until=NOON + b)) for a, b in ranges]
         assert [page.total for page in pages] == [1, 1, 1, 0]
