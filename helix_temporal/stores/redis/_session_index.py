@@ -17,7 +17,16 @@ from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores.redis._connection import Answer, Connection
 from helix_temporal.stores.redis._lane import Value
 from helix_temporal.stores.redis._scripts import Script, assembled
-from helix_temporal.stores.redis._session_rows import Plan, Row, id_of, place_of, read_row, shown, time_at
+from helix_temporal.stores.redis._session_rows import (
+    Plan,
+    Row,
+    Span,
+    id_of,
+    place_of,
+    read_row,
+    shown,
+    time_at,
+)
 from helix_temporal.stores.redis._session_wire import Known, order_bytes, time_bytes
 
 logger = logging.getLogger(__name__)
@@ -182,7 +191,7 @@ class SessionIndex:
         answer = await self._run(
             _PAGE,
             [self._entries],
-            int(plan.query.order_by.direction == "desc"),
+            int(plan.descending),
             skip if alone else 0,
             most if alone else skip + most,
             *ranges,
@@ -201,17 +210,37 @@ class SessionIndex:
         size = dict(zip((facet for group in plan.groups for facet in group), counts, strict=True))
         smallest = min(plan.groups, key=lambda group: sum(size[facet] for facet in group))
         others = [b"".join(group) for group in plan.groups if group != smallest]
-        found: set[bytes] = set()
+        total, found = 0, list[bytes]()
         for facet in smallest:
-            span = plan.span(facet)
-            lowest = span.lowest
-            while lowest:
-                answer = await self._run(
-                    _SIFT, [self._rows, self._entries], lowest, span.highest, _SIFTED, plan.ordered, *others
-                )
-                lowest = b"(" + answer[0] if answer[0] else b""
-                found.update(answer[1:])
-        return len(found), shown(plan, found, after, skip)
+            for span, most in plan.parts(facet, after, skip):
+                count, places = await self._sift(plan, span, most, others)
+                total += count
+                found += places
+        # Read in another order than asked for, all that match are here, else only those beyond.
+        return total, shown(plan, found, None if plan.in_order else after, skip)
+
+    async def _sift(
+        self, plan: Plan, span: Span, most: int, groups: Sequence[bytes]
+    ) -> tuple[int, Sequence[bytes]]:
+        """How many of a span match, and the first ``most`` of them."""
+        total, found, last = 0, list[bytes](), b""
+        while True:
+            rest = span if not last else plan.after(span, last)
+            last, count, *places = await self._run(
+                _SIFT,
+                [self._rows, self._entries],
+                rest.lowest,
+                rest.highest,
+                int(plan.descending),
+                _SIFTED,
+                most - len(found),
+                b"" if plan.in_order else plan.ordered,
+                *groups,
+            )
+            total += int(count)
+            found += places
+            if not last:
+                return total, found
 
     async def _timed(
         self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None

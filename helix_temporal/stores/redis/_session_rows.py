@@ -15,6 +15,8 @@ _HEAD: Final = Struct(">8s8sB8s8sI")
 _FACET: Final = 16
 _EXPIRES, _DUE, _CLEANUP = 1, 2, 4
 _NEVER: Final = bytes(8)
+_EVERY: Final = 2**53
+"""More than there can be, and a number that Lua knows."""
 
 _ENTRY: Final = 1 + _FACET + 1
 """Bytes before the time in an entry of a facet: its letter, the facet, the order's letter."""
@@ -115,9 +117,19 @@ class Plan:
         return Plan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
 
     @property
+    def in_order(self) -> bool:
+        """Entries are read in the order asked for."""
+        return self.ordered == self.ranged
+
+    @property
     def direct(self) -> bool:
         """One range of each facet of one group holds exactly what is looked for, in its order."""
-        return len(self.groups) == 1 and self.ordered == self.ranged
+        return len(self.groups) == 1 and self.in_order
+
+    @property
+    def descending(self) -> bool:
+        """The latest come first."""
+        return self.query.order_by.direction == "desc"
 
     def span(self, facet: bytes) -> Span:
         """All entries of a facet within the range of dates."""
@@ -128,10 +140,32 @@ class Plan:
 
     def beyond(self, facet: bytes, place: bytes) -> Span:
         """Those of them that come after a place, which is a time and an id."""
-        whole, at = self.span(facet), b"(f%b%b%b" % (facet, self.ordered, place)
-        if self.query.order_by.direction == "asc":
-            return Span(at if at[1:] >= whole.lowest[1:] else whole.lowest, whole.highest)
-        return Span(whole.lowest, at if at[1:] <= whole.highest[1:] else whole.highest)
+        return self.after(self.span(facet), b"f%b%b%b" % (facet, self.ordered, place))
+
+    def after(self, span: Span, entry: bytes) -> Span:
+        """What comes after an entry, be it in the span or not."""
+        if self.descending:
+            return Span(span.lowest, b"(" + entry if entry <= span.highest[1:] else span.highest)
+        return Span(b"(" + entry if entry >= span.lowest[1:] else span.lowest, span.highest)
+
+    def parts(self, facet: bytes, after: bytes | None, skip: int) -> Sequence[tuple[Span, int]]:
+        """Spans in which what matches is counted, and how much of it must be known."""
+        whole, most = self.span(facet), skip + self.query.limit + 1
+        if not self.in_order:
+            return ((whole, _EVERY),)
+        if after is None:
+            return ((whole, most),)
+        beyond = self.beyond(facet, after)
+        if self.descending:
+            before = Span(_other_side(beyond.highest), whole.highest)
+        else:
+            before = Span(whole.lowest, _other_side(beyond.lowest))
+        return ((before, 0), (beyond, most))
+
+
+def _other_side(bound: bytes) -> bytes:
+    """The bound of what ends or begins just where this bound begins or ends."""
+    return (b"(" if bound.startswith(b"[") else b"[") + bound[1:]
 
 
 def place_of(entry: bytes) -> bytes:
@@ -151,10 +185,9 @@ def time_at(place: bytes) -> int:
 
 def shown(plan: Plan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
     """The places of a page out of all that match, and one more if there is one."""
-    descending = plan.query.order_by.direction == "desc"
-    found = sorted(places, reverse=descending)
+    found = sorted(places, reverse=plan.descending)
     if after is not None:
-        found = [each for each in found if (each < after if descending else each > after)]
+        found = [each for each in found if (each < after if plan.descending else each > after)]
     return found[skip : skip + plan.query.limit + 1]
 
 

@@ -1,30 +1,41 @@
 -- Those of a range of facet entries whose sessions have other facets as well.
--- ARGV: 1 lowest and 2 highest entry, 3 how many to look at, 4 'c' or 'u': the order asked for; then groups of facets,
---   16 bytes each, of which one must be there
--- Answers: the last entry looked at, '' if that was all; time and id of those that match.
+-- ARGV: 1 lowest and 2 highest entry, 3 '1' if from the highest on, 4 how many to look at, 5 how many to show at most,
+--   6 'c' or 'u' if they are to be shown with their other time, else ''; then groups of facets, 16 bytes each, of
+--   which one must be there
+-- Answers: the last entry looked at, '' if that was all; how many match; time and id of those that are shown.
 local rows, entries = KEYS[1], KEYS[2]
-local looked = redis.call('ZRANGEBYLEX', entries, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
-if #looked == 0 then return {''} end
-local ids, found, time = {}, {''}, ARGV[4] == 'c' and 1 or 9
-if #looked == tonumber(ARGV[3]) then found[1] = looked[#looked] end
-for i = 1, #looked do ids[i] = looked[i]:sub(27) end
+local looked
+if ARGV[3] == '1' then
+  looked = redis.call('ZREVRANGEBYLEX', entries, ARGV[2], ARGV[1], 'LIMIT', 0, ARGV[4])
+else
+  looked = redis.call('ZRANGEBYLEX', entries, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[4])
+end
+local most, time, count, found = tonumber(ARGV[5]), ARGV[6], 0, {'', ''}
+if #looked == tonumber(ARGV[4]) then found[1] = looked[#looked] end
 
-local function has_one(facets, group)
+-- A session's entries differ in the facet only.
+local function has_one(group, rest)
   for i = 1, #group, 16 do
-    if facets:find(group:sub(i, i + 15), 1, true) then return true end
+    if redis.call('ZSCORE', entries, 'f' .. group:sub(i, i + 15) .. rest) then return true end
   end
   return false
 end
 
-local held = redis.call('HMGET', rows, unpack(ids))
-for i = 1, #ids do
-  local row = held[i]
-  if row then
-    local at = opened(row)
-    local facets = row:sub(at + 38, at + 37 + 16 * struct.unpack('>I4', row, at + 34))
-    local matches = true
-    for j = 5, #ARGV do matches = matches and has_one(facets, ARGV[j]) end
-    if matches then found[#found + 1] = row:sub(at + time, at + time + 7) .. ids[i] end
+local function place(rest)
+  if time == '' then return rest:sub(2) end
+  local id = rest:sub(10)
+  local row = redis.call('HGET', rows, id)
+  local at = opened(row) + (time == 'c' and 1 or 9)
+  return row:sub(at, at + 7) .. id
+end
+
+for i = 1, #looked do
+  local rest, matches = looked[i]:sub(18), true
+  for j = 7, #ARGV do matches = matches and has_one(ARGV[j], rest) end
+  if matches then
+    count = count + 1
+    if count <= most then found[#found + 1] = place(rest) end
   end
 end
+found[2] = text(count)
 return found
