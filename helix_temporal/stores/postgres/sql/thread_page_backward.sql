@@ -11,9 +11,8 @@ FROM "{prefix}threads" AS t
             FROM (
                 SELECT m.position, m.kind, m.id, m.body
                 FROM "{prefix}messages" AS m
-                WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base)
+                WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base, LEAST($3::bigint, t.head) - GREATEST($4::bigint, 1))
                     AND m.position < LEAST($3::bigint, t.head)
-                ORDER BY m.position DESC LIMIT GREATEST($4::bigint, 1)
             ) AS m
             WINDOW side AS (ORDER BY m.position DESC)
         ) AS m

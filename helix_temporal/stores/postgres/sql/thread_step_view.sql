@@ -2,6 +2,8 @@
 -- they fit, the ids before those, and the id just before the head.
 -- $1 thread id, $2 position of the head, $3 number of messages after it, $4 number and $5 packed bytes of those
 -- before it, $6 number of ids
+-- Positions have no gaps, so ranges stand for limits: a planner that knows only a thread's average length would
+-- read and sort all of it for a limit.
 WITH t AS (
     SELECT t.*, LEAST(GREATEST($2::bigint, t.base), t.head) AS at
     FROM "{prefix}threads" AS t WHERE t.thread_id = $1 AND {include:alive}
@@ -11,13 +13,13 @@ WITH t AS (
     FROM t CROSS JOIN LATERAL (
         SELECT m.position, m.kind, m.id, m.body
         FROM "{prefix}messages" AS m
-        WHERE m.thread_id = $1 AND m.position >= t.base AND m.position < t.at
-        ORDER BY m.position DESC LIMIT GREATEST($4::bigint, 1)
+        WHERE m.thread_id = $1
+            AND m.position >= GREATEST(t.base, t.at - GREATEST($4::bigint, 1)) AND m.position < t.at
     ) AS m
     WINDOW newest AS (ORDER BY m.position DESC)
 ), before AS (
     SELECT array_agg(m.kind ORDER BY m.position) AS kinds, array_agg(m.id ORDER BY m.position) AS ids,
-        array_agg(m.body ORDER BY m.position) AS bodies, min(m.position) AS first, count(*) AS count
+        array_agg(m.body ORDER BY m.position) AS bodies, count(*) AS count
     FROM window_before AS m WHERE m.n = 1 OR m.bytes <= $5::bigint
 )
 SELECT {include:header},
@@ -40,10 +42,8 @@ FROM t CROSS JOIN before
     ) AS later
     CROSS JOIN LATERAL (
         SELECT array_agg(m.id ORDER BY m.position) AS ids
-        FROM (
-            SELECT m.position, m.id
-            FROM "{prefix}messages" AS m
-            WHERE m.thread_id = $1 AND m.position >= t.base AND m.position < COALESCE(before.first, t.at)
-            ORDER BY m.position DESC LIMIT GREATEST($6::bigint - before.count, 0)
-        ) AS m
+        FROM "{prefix}messages" AS m
+        WHERE m.thread_id = $1
+            AND m.position >= GREATEST(t.base, t.at - GREATEST($6::bigint, before.count))
+            AND m.position < t.at - before.count
     ) AS earlier
