@@ -132,7 +132,9 @@ class TieredThreads:
             if ids and not view.after:
                 # A turn begins; one under way is let to its end.
                 await self._flushing.check_backlog(view.header)
-            await self._trimming.trim(thread_id, view, head)
+            if limit > 1:
+                # The end of a turn looks at one message, which tells nothing of the window.
+                await self._trimming.trim(thread_id, view, head)
             return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
         raise _unsteady(thread_id)
 
@@ -234,6 +236,11 @@ class TieredThreads:
         if receipt.status is FlushStatus.ARCHIVED and receipt.segments > DIRECT_MAX and step.commits:
             await self._tidy(step.thread_id)
         return receipt
+
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """As `ThreadStore.confirm_step`: one look at the manifest, and the record stays what it is."""
+        if appended.header.archived >= step.head.position:
+            await self._flushing.confirm(step, appended)
 
     async def _tidy(self, thread_id: str) -> None:
         try:
