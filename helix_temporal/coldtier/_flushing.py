@@ -193,14 +193,7 @@ class Flushing:
         header, traffic = appended.header, Traffic()
         if self._clock() < self._closed_until:
             return _not_archived(header, "the archive failed a moment ago")
-        first_try = None
-        if appended.head == header.head:
-            # The record starts, as far as this flush looks, with the step itself.
-            own = replace(header, base=step.head)
-            first_try = HotSnapshot(own, step.head.position, appended.records)
-        # The first answer may have asked for tools where ours ended the turn.
-        commits = step.commits and header.committed >= appended.head.position
-        request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
+        request, first_try = _of_step(step, appended)
         try:
             async with asyncio.timeout(self._step_seconds):
                 return await self.flush(request, first_try=first_try, traffic=traffic)
@@ -211,6 +204,34 @@ class Flushing:
                 ) from error
             self._closed_until = self._clock() + BREAKER_SECONDS
             return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
+
+    async def confirm(self, step: StepAppend, appended: Appended) -> None:
+        """As `ThreadStore.confirm_step`, for a step that is the first behind what is known to be archived.
+
+        Nothing archived is behind it now, so that nothing drops the record until it has been archived:
+        one look is enough for it and for all that follow.
+
+        Raises:
+            FencedError, HeadMovedError: As flush.
+            StoreUnavailableError: The archive did not answer; it cannot be told.
+        """
+        request, hot = _of_step(step, appended)
+        if hot is not None:
+            try:
+                await self._look(request, hot)
+            except HelixError as error:
+                if error.retryable:
+                    raise
+                # Judged on a part of the record.
+            else:
+                return
+        await self._look(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
+
+    async def _look(self, request: FlushThread, hot: HotSnapshot | None) -> None:
+        async def decide(archive: Manifest) -> FlushDecision:
+            return await self._decide(request, hot, archive)
+
+        await self._archive.with_manifest(request.thread_id, decide)
 
     async def check_backlog(self, header: HotHeader) -> None:
         """Archive now what has waited too long, and refuse new work if that fails.
@@ -243,6 +264,19 @@ class Flushing:
         waiting = self._clock() - header.unarchived_since / 1000 if header.unarchived_since else 0.0
         pending = header.size - header.archived_size
         return pending > self._backlog.max_bytes or waiting > self._backlog.max_seconds
+
+
+def _of_step(step: StepAppend, appended: Appended) -> tuple[FlushThread, HotSnapshot | None]:
+    """What must be archived of a step, and the part of the record that it is, if it is the record's end."""
+    header = appended.header
+    # The first answer may have asked for tools where ours ended the turn.
+    commits = step.commits and header.committed >= appended.head.position
+    request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
+    if appended.head != header.head:
+        return request, None
+    # The record starts, as far as this looks, with the step itself.
+    own = replace(header, base=step.head)
+    return request, HotSnapshot(own, step.head.position, appended.records)
 
 
 def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:

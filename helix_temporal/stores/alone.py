@@ -254,6 +254,9 @@ class HotThreads:
         """There is nowhere to archive to."""
         return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
 
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """The record is all there is."""
+
     async def evict(self, thread_id: str, epoch: int) -> str:
         """The record is all there is: it stays, or expires if it was agreed that it may."""
         if self._expire_after is None:

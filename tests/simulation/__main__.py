@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 from tests.simulation._campaign import Figures, run_campaign
@@ -24,7 +25,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return _one(arguments.seed, trace=arguments.trace)
-    figures = run_campaign(arguments.seeds, start=arguments.start, jobs=arguments.jobs, progress=_progress)
+    progress = partial(_progress, set())
+    figures = run_campaign(arguments.seeds, start=arguments.start, jobs=arguments.jobs, progress=progress)
     _out("")
     _report(figures)
     return 1 if figures.failed else 0
@@ -37,7 +39,10 @@ def _one(seed: int, *, trace: bool) -> int:
     return 1 if verdict.why else 0
 
 
-def _progress(figures: Figures) -> None:
+def _progress(told: set[int], figures: Figures) -> None:
+    for seed in figures.violations.keys() - told:
+        _out(f"seed {seed}: {figures.violations[seed]}")
+        told.add(seed)
     rate = figures.seeds / max(figures.seconds, 0.001)
     end = "\r" if sys.stdout.isatty() else "\n"
     if sys.stdout.isatty() or figures.seeds % 1000 == 0:

@@ -110,9 +110,12 @@ class SimHot:
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         if header.base.position > 0:
             self._world.seen["hot: newest part only"] += 1
-        return await self._call(  # type: ignore[no-any-return]
-            "install", lambda: self.inner.install(header, records, replace=replace), writes=True
-        )
+
+        async def effect() -> HotHeader:
+            self._log.before_install(header)
+            return await self.inner.install(header, records, replace=replace)
+
+        return await self._call("install", effect, writes=True)  # type: ignore[no-any-return]
 
     async def evict(
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None

@@ -67,6 +67,14 @@ class Log:
         if at >= 0 and thread.records[at].kind == Kind.CALLS:
             self._world.fail(f"committed {header.committed} is inside a tool call")
 
+    def before_install(self, header: HotHeader) -> None:
+        """One that comes so late that a newer record was archived and dropped takes the hot tier back."""
+        if self._threads._find(header.thread_id) is None and (
+            header.epoch < (archive := self.manifest(header.thread_id)).epoch
+            or header.head.position < archive.head.position
+        ):
+            self._world.note("an old copy made hot")
+
     def before_evict(self, thread_id: str) -> None:
         """For the trace."""
         thread = self._threads._threads.get(thread_id)

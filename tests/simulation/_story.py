@@ -138,7 +138,9 @@ class Story:
         )
         unarchived = claimed & set().union(*(each.unarchived for each in sessions))
         archived = set(log.ids(log.manifest(THREAD).head))
-        forgotten = self._world.seen["hot rolled back"] > 0 or bool(self._at_risk & (archived | claimed))
+        seen = self._world.seen
+        rolled_back = seen["hot rolled back"] + (self._shop.flush_each_step and seen["an old copy made hot"])
+        forgotten = rolled_back > 0 or bool(self._at_risk & (archived | claimed))
         # A hot tier that forgets a step which only its worker knows of, and an archive that can't be
         # asked at that moment: what was acknowledged as not archived may be lost.
         return "both stores failed at once" if forgotten and not unarchived <= archived else ""
@@ -448,12 +450,15 @@ class Story:
         self._temporal.background("collect", work)
 
     def _sweep(self) -> None:
-        """The janitor flushes with the record's own epoch."""
+        """The janitor flushes with the record's own epoch, and now and then drops what is archived."""
+        evicts = self._world.chance(0.5)
 
         async def work(worker: Worker) -> None:
             header = await worker.threads.hot.header(THREAD)
             if header is not None and not header.deleted and not header.closed:
                 await worker.threads.flush(FlushThread(THREAD, header.epoch))
+                if evicts:
+                    await worker.threads.evict(THREAD, header.epoch)
 
         self._temporal.background("sweep", work, refusals=(ConflictError, ThreadNotFoundError))
 

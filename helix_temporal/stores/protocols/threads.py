@@ -365,6 +365,17 @@ class ThreadStore(Protocol):
         """
         ...
 
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """Make sure, without archiving it, that the step that was just appended goes on from the archive.
+
+        For who archives at the end only, before a step is acknowledged: the record may be an old copy
+        that was made hot too late, when a newer one had been archived and dropped.
+
+        Raises:
+            FencedError, HeadMovedError: As flush; the step does not count.
+        """
+        ...
+
     async def evict(self, thread_id: str, epoch: int) -> str:
         """Drop the hot record, or keep it warm for a while, if all of it is archived.
 
