@@ -1,0 +1,438 @@
+"""Sessions in Redis: lists that mend themselves, ends of life, and what a commit costs."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from helix_temporal.devstack import Valkey, start_valkey
+from helix_temporal.errors import (
+    InvalidConfigError,
+    InvalidIdError,
+    InvalidRequestError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    UnsafeRedisPolicyError,
+)
+from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import (
+    Committed,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+    SessionView,
+    Wanted,
+)
+from helix_temporal.stores.redis import RedisBackend, RedisSessions, _session_index
+from helix_temporal.stores.redis._session_wire import Known
+from helix_temporal.testing.builders import EPOCH, a_step, opened
+from tests.unit.stores._redis import backend_on
+
+ALL = SessionQuery()
+
+
+@pytest.fixture
+async def backend(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix of a real server."""
+    async with backend_on(redis_url, redis_prefix, timeout=60) as made:
+        yield made
+
+
+@pytest.fixture
+async def cluster(redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix of a real cluster."""
+    made = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=["redis_url", "redis_cluster"])
+async def found(request: pytest.FixtureRequest, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix, of one server or of a cluster."""
+    url: str = request.getfixturevalue(request.param)
+    made = RedisBackend(url, prefix=redis_prefix, cluster=request.param == "redis_cluster", timeout=60)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers mend at once what they find."""
+    monkeypatch.setattr(_session_index, "_MOMENT", 0)
+
+
+def change(session_id: str, revision: int = 0, **fields: Any) -> SessionCommit:
+    """A commit of a state."""
+    state = SessionState(session_id=session_id, version=revision + 1, **fields)
+    return SessionCommit(session_id, revision, EPOCH, SessionRow(state, state.model_dump_json().encode()))
+
+
+def only_records(session_id: str, revision: int, *records: SessionRecord) -> SessionCommit:
+    """A commit without a state."""
+    return SessionCommit(session_id, revision, EPOCH, puts=records)
+
+
+async def listed(sessions: RedisSessions) -> dict[str, int]:
+    """What the list says: ids and versions."""
+    page = await sessions.list_sessions(SessionQuery(limit=200))
+    assert page.total == len(page.sessions)
+    return {each.session_id: each.version for each in page.sessions}
+
+
+async def marks(backend: RedisBackend) -> int:
+    """How many commits are on their way to the index."""
+    number = await backend.sessions._connection.command("ZCARD", backend.sessions._index.marks)
+    assert isinstance(number, int)
+    return number
+
+
+def fail_update(sessions: RedisSessions, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """From now on nothing arrives in the index."""
+
+    async def update(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sessions._index, "update", update)
+
+
+# -- writers that die
+
+
+async def test_a_commit_that_did_not_reach_the_index_is_listed_by_the_next_reader(
+    backend: RedisBackend, redis_url: str, redis_prefix: str, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """The commit has happened: its caller hears so, and a list must not hide it."""
+    fail_update(backend.sessions, monkeypatch, StoreUnavailableError("gone"))
+    assert await backend.sessions.commit(change("s")) == Committed(1)
+    async with backend_on(redis_url, redis_prefix) as reader:
+        assert await listed(reader.sessions) == {"s": 1}
+
+
+async def test_a_writer_cancelled_before_the_index_leaves_a_mark(
+    cluster: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """A worker that is shut down in between, on a cluster."""
+    with monkeypatch.context() as patched:
+        fail_update(cluster.sessions, patched, asyncio.CancelledError())
+        with pytest.raises(asyncio.CancelledError):
+            await cluster.sessions.commit(change("s"))
+    assert await marks(cluster) == 1
+    assert await listed(cluster.sessions) == {"s": 1}
+
+
+async def test_a_mark_goes_once_nothing_can_come_of_it(
+    cluster: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """Readers look after it until its commit has happened or never will."""
+    await cluster.sessions._index.announce(cluster.sessions._index.new_mark("s"))
+    assert await listed(cluster.sessions) == {}
+    assert await marks(cluster) == 1
+    monkeypatch.setattr(_session_index, "_SETTLED", 0)
+    assert await listed(cluster.sessions) == {}
+    assert await marks(cluster) == 0
+
+
+async def test_a_commit_that_comes_too_late_for_its_mark_is_refused(
+    cluster: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers may have given its mark up, and nobody would mend the lists."""
+    monkeypatch.setattr(_session_index, "COMMIT_BY", -60_000)
+    with pytest.raises(StoreUnavailableError, match="too late"):
+        await cluster.sessions.commit(change("s"))
+    assert (await cluster.sessions.view("s")).revision == 0
+    assert await marks(cluster) == 0
+
+
+async def test_commits_leave_no_marks(found: RedisBackend) -> None:
+    """Neither those that happen nor those that are refused: readers would look after them."""
+    changes = [change("s") for _ in range(16)]
+    outcomes = await asyncio.gather(*map(found.sessions.commit, changes))
+    assert outcomes.count(None) == 15
+    assert await marks(found) == 0
+
+
+async def test_lists_tell_the_truth_whatever_was_cut_short(found: RedisBackend, impatient: None) -> None:
+    """Writers die at any place, in any number; what the sessions say is what is listed."""
+    sessions, chance, ids = found.sessions, random.Random(7), [f"s{n}" for n in range(12)]
+
+    async def write(session_id: str) -> None:
+        view = await sessions.view(session_id)
+        if view.state is not None and chance.random() < 0.2:
+            await sessions.commit(SessionCommit(session_id, view.revision, EPOCH, deletes=True))
+        else:
+            await sessions.commit(change(session_id, view.revision))
+
+    for _ in range(20):
+        tasks = [asyncio.create_task(write(each)) for each in chance.choices(ids, k=8)]
+        await asyncio.sleep(chance.random() * 0.004)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    views = {each: await sessions.view(each) for each in ids}
+    truth = {each: view.revision for each, view in views.items() if view.state is not None}
+    assert await listed(sessions) == truth
+    assert set(truth) == {each async for each in sessions.scan()}
+
+
+async def test_what_a_killed_server_acknowledged_is_there_and_listed(
+    own_valkey: Valkey, impatient: None
+) -> None:
+    """With an append-only file that is synced each time."""
+    async with backend_on(own_valkey.url, timeout=2) as backend:
+        sessions, done, enough = backend.sessions, dict[str, int](), asyncio.Event()
+
+        async def write(session_id: str) -> None:
+            for revision in range(100_000):
+                assert await sessions.commit(change(session_id, revision)) is not None
+                done[session_id] = revision + 1
+                if sum(done.values()) == 30:
+                    enough.set()
+
+        tasks = [asyncio.create_task(write(f"s{n}")) for n in range(6)]
+        await enough.wait()
+        own_valkey.stop(kill=True)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in outcomes} == {StoreUnavailableError}
+        own_valkey.start()
+        views = {each: await sessions.view(each) for each in done}
+        assert all(views[each].revision >= revision for each, revision in done.items())
+        versions = await listed(sessions)
+        assert {each: versions[each] for each in done} == {
+            each: view.revision for each, view in views.items()
+        }
+
+
+# -- updates out of order
+
+
+async def told(backend: RedisBackend, session_id: str) -> Known:
+    """What the session itself says."""
+    found = await backend.sessions._known(session_id)
+    assert found is not None
+    return found
+
+
+async def test_an_older_update_never_replaces_a_newer_one(backend: RedisBackend) -> None:
+    """Two writers, one after the other, may reach the index the other way round."""
+    await backend.sessions.commit(change("s", user_id="old"))
+    old = await told(backend, "s")
+    await backend.sessions.commit(change("s", 1, user_id="new"))
+    await backend.sessions._index.update("s", old)
+    assert (await backend.sessions.list_sessions(SessionQuery(user_id="old"))).total == 0
+    assert (await backend.sessions.list_sessions(SessionQuery(user_id="new"))).total == 1
+
+
+async def test_an_older_update_never_revives_a_deleted_session(backend: RedisBackend) -> None:
+    """Lists must not show what cannot be read."""
+    await backend.sessions.commit(change("s", expires_at=1, cleanup_pending=True))
+    old = await told(backend, "s")
+    await backend.sessions.commit(SessionCommit("s", 1, EPOCH, deletes=True))
+    await backend.sessions._index.update("s", old)
+    assert await listed(backend.sessions) == {}
+    assert await backend.sessions.list_expired(9, limit=9) == ()
+    assert await backend.sessions.list_cleanup_pending(limit=9) == ()
+
+
+# -- ends of life
+
+
+async def gone(backend: RedisBackend, session_id: str) -> None:
+    """The session's time to live runs out."""
+    key = backend.sessions._connection.key(session_id)
+    await backend.sessions._connection.command("UNLINK", f"{key}:session", f"{key}:session-order")
+
+
+async def test_a_session_never_expires_unless_told_to(backend: RedisBackend) -> None:
+    """One that waits a month for a person is still there."""
+    await backend.sessions.commit(change("s"))
+    connection = backend.sessions._connection
+    assert await connection.command("PTTL", f"{connection.key('s')}:session") == -1
+
+
+async def test_each_commit_renews_the_time_to_live(redis_url: str, redis_prefix: str) -> None:
+    """Of state and records alike, at the same millisecond; the thread has none."""
+    backend = RedisBackend(redis_url, prefix=redis_prefix, session_ttl=1_000)
+    connection = backend.sessions._connection
+    key = connection.key("s")
+    await opened(backend.threads, "s")
+    await backend.sessions.commit(change("s"))
+    record = SessionRecord(RecordKind.CHECKPOINT, "c", b"1")
+    await backend.sessions.commit(only_records("s", 1, record))
+    await connection.command("PEXPIRE", f"{key}:session", 500_000)
+    await backend.sessions.commit(only_records("s", 2, record))
+    ends = [await connection.command("PTTL", f"{key}:{name}") for name in ("session", "session-order")]
+    assert all(900_000 < each <= 1_000_000 for each in ends)
+    assert await connection.command("PTTL", key) == -1
+    await backend.close()
+
+
+async def test_a_time_to_live_that_is_unset_ends_with_the_next_commit(
+    backend: RedisBackend, redis_url: str, redis_prefix: str
+) -> None:
+    """Whoever turns it off must not lose sessions all the same."""
+    mortal = RedisBackend(redis_url, prefix=redis_prefix, session_ttl=1_000)
+    await mortal.sessions.commit(change("s"))
+    await mortal.close()
+    await backend.sessions.commit(change("s", 1))
+    connection = backend.sessions._connection
+    assert await connection.command("PTTL", f"{connection.key('s')}:session") == -1
+
+
+async def test_a_session_that_reached_its_end_leaves_the_lists(backend: RedisBackend) -> None:
+    """Its keys went without a word; whoever lists next notices."""
+    await backend.sessions.commit(change("s", expires_at=5))
+    await backend.sessions._index.update("s", (await told(backend, "s"))._replace(ends=1))
+    await gone(backend, "s")
+    assert await listed(backend.sessions) == {}
+    assert await backend.sessions.list_expired(9, limit=9) == ()
+
+
+async def test_a_session_whose_life_was_renewed_stays_in_the_lists(backend: RedisBackend) -> None:
+    """Commits that no list shows renew it too, and the index does not hear of those."""
+    await backend.sessions.commit(change("s"))
+    await backend.sessions._index.update("s", (await told(backend, "s"))._replace(ends=1))
+    assert await listed(backend.sessions) == {"s": 1}
+    assert await listed(backend.sessions) == {"s": 1}
+
+
+async def test_a_session_made_anew_after_its_end_is_listed(backend: RedisBackend) -> None:
+    """It counts from 1 again, and yet is the later one."""
+    for revision in range(3):
+        await backend.sessions.commit(change("s", revision, user_id="old"))
+    await gone(backend, "s")
+    await backend.sessions.commit(change("s", user_id="new"))
+    assert await listed(backend.sessions) == {"s": 1}
+    assert (await backend.sessions.list_sessions(SessionQuery(user_id="old"))).total == 0
+
+
+@pytest.mark.parametrize("ttl", [0, -1.0])
+def test_a_time_to_live_is_above_0(ttl: float) -> None:
+    """Every session would be gone when its commit returns."""
+    with pytest.raises(InvalidConfigError, match="session_ttl"):
+        RedisBackend("redis://127.0.0.1", session_ttl=ttl)
+
+
+async def test_mortal_sessions_need_a_server_that_evicts_nothing() -> None:
+    """It would evict a session's records and leave its state."""
+    with start_valkey(arguments=("--maxmemory-policy", "volatile-lru")) as server:
+        async with backend_on(server.url) as backend:
+            await backend.check()
+        mortal = RedisBackend(server.url, session_ttl=60)
+        with pytest.raises(UnsafeRedisPolicyError, match="session"):
+            await mortal.check()
+        await mortal.close()
+
+
+# -- what a server says of itself
+
+
+async def test_sessions_are_durable_where_the_server_keeps_an_append_only_file(own_valkey: Valkey) -> None:
+    """The caller decides by it whether state must be kept elsewhere too."""
+    async with backend_on(own_valkey.url) as persistent:
+        await persistent.check()
+        assert persistent.sessions.durable
+
+
+async def test_sessions_are_not_taken_for_durable_where_nothing_says_so(backend: RedisBackend) -> None:
+    """Neither before the check nor on a server that keeps everything in memory."""
+    before = backend.sessions.durable
+    await backend.check()
+    assert (before, backend.sessions.durable) == (False, False)
+
+
+# -- refusals
+
+
+async def test_foreign_keys_are_refused_before_anything_is_written(backend: RedisBackend) -> None:
+    """A script that fails half way keeps what it wrote, so it must fail before."""
+    sessions, connection = backend.sessions, backend.sessions._connection
+    await opened(backend.threads, "s")
+    await sessions.commit(change("s"))
+    for name in (f"{connection.key('s')}:session-order", sessions._index.marks):
+        await connection.command("UNLINK", name)
+        await connection.command("SET", name, "somebody else's")
+        written = change("s", 1)
+        with pytest.raises(InvalidConfigError):
+            await sessions.commit(SessionCommit("s", 1, EPOCH, written.row, append=a_step("s")))
+        await connection.command("UNLINK", name)
+    assert (await sessions.view("s")).revision == 1
+    header = await backend.threads.header("s")
+    assert header is not None
+    assert header.head.position == 0
+
+
+async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None:
+    """Two long ids could have the same hashed form: neither may see the other's session."""
+    sessions, connection = backend.sessions, backend.sessions._connection
+    await sessions.commit(change("s"))
+    await connection.command("HSET", f"{connection.key('s')}:session", "i", "another")
+    with pytest.raises(InvalidIdError):
+        await sessions.view("s")
+    with pytest.raises(InvalidIdError):
+        await sessions.commit(change("s", 1))
+    with pytest.raises(InvalidIdError):
+        await sessions.page("s", RecordKind.RUN, limit=1)
+
+
+async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
+    """Nothing of ours writes such a value."""
+    connection, record = backend.sessions._connection, SessionRecord(RecordKind.RUN, "r", b"1")
+    await backend.sessions.commit(only_records("s", 0, record))
+    await connection.command("HSET", f"{connection.key('s')}:session", b"r\0r", "short")
+    with pytest.raises(StoreCorruptError):
+        await backend.sessions.view("s", Wanted(keys=(record.name,)))
+
+
+async def test_a_step_of_another_thread_is_refused(backend: RedisBackend) -> None:
+    """It could lie on another server."""
+    await opened(backend.threads, "t")
+    with pytest.raises(InvalidRequestError, match="thread"):
+        await backend.sessions.commit(SessionCommit("s", 0, EPOCH, append=a_step("t")))
+
+
+# -- cost
+
+
+async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One to read, one to write, one for the lists; on a cluster one more to announce it."""
+    await opened(found.threads, "s")
+    run, names = found.sessions._connection.run, list[str]()
+
+    async def counted(script: Any, *args: Any) -> Any:
+        names.append(script.name)
+        return await run(script, *args)
+
+    monkeypatch.setattr(found.sessions._connection, "run", counted)
+    view: SessionView = await found.sessions.view("s", Wanted(thread=True))
+    written = change("s", view.revision)
+    await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.row, append=a_step("s")))
+    announced = ["index_mark"] if found.sessions._connection.cluster else []
+    assert names == ["session_view", *announced, "session_commit", "index_update"]
+    names.clear()
+    await found.sessions.commit(only_records("s", 1, SessionRecord(RecordKind.STAGED, "t", b"1", "g")))
+    assert names == ["session_commit"]
+
+
+async def test_a_page_of_many_is_answered_by_its_own_rows_only(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of 5 among 300 reads 6 entries."""
+    await asyncio.gather(
+        *(backend.sessions.commit(change(f"s{n}", updated_at=n, user_id=f"u{n % 2}")) for n in range(300))
+    )
+    index = backend.sessions._index
+    run, sizes = index._run, list[int]()
+
+    async def measured(*args: Any) -> list[bytes]:
+        answer = await run(*args)
+        sizes.append(len(answer) - 1)
+        return answer
+
+    monkeypatch.setattr(index, "_run", measured)
+    page = await backend.sessions.list_sessions(SessionQuery(limit=5, user_id="u1"))
+    assert [each.session_id for each in page.sessions] == ["s299", "s297", "s295", "s293", "s291"]
+    assert (page.total, sizes) == (150, [6])
