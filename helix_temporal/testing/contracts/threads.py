@@ -21,6 +21,7 @@ from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_append import SliceContract, StepContract, ViewContract
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures
 from helix_temporal.testing.contracts._threads_cold import ColdContract, EvictContract, FlushContract
+from helix_temporal.testing.contracts._threads_cold_confirm import ConfirmContract
 from helix_temporal.testing.contracts._threads_cold_copies import ColdDeleteContract, ColdForkContract
 from helix_temporal.testing.contracts._threads_cut import CutContract
 from helix_temporal.testing.contracts._threads_delete import DeleteContract, IsolationContract
@@ -85,7 +86,13 @@ class HotOnlyThreadsContract(ThreadStoreContract, HotOnlyContract):
 
 
 class ArchivingThreadsContract(
-    ThreadStoreContract, FlushContract, EvictContract, ColdContract, ColdForkContract, ColdDeleteContract
+    ThreadStoreContract,
+    FlushContract,
+    EvictContract,
+    ConfirmContract,
+    ColdContract,
+    ColdForkContract,
+    ColdDeleteContract,
 ):
     """The contract of a store with an archive."""
 

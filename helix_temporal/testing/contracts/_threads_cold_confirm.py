@@ -1,0 +1,122 @@
+"""Contract of thread stores that archive: steps that are acknowledged before they are archived."""
+
+from dataclasses import replace
+
+import pytest
+
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.errors import FencedError, HeadMovedError, StoreUnavailableError
+from helix_temporal.stores.protocols.hot import HotSnapshot
+from helix_temporal.stores.protocols.threads import Reopen
+from helix_temporal.testing.builders import a_message, an_answer
+from helix_temporal.testing.contracts._threads_base import Author
+from helix_temporal.testing.contracts._threads_cold import ColdFixtures
+from helix_temporal.testing.faults import BlobFault, FaultyBlobs
+
+
+async def an_old_copy(author: Author, threads: TieredThreads) -> HotSnapshot:
+    """What a hydrate of now would install, were it held up on its way; the thread is cold again."""
+    await author.go_cold()
+    await threads.hydrate(author.thread_id, author.epoch)
+    snapshot = await threads.hot.snapshot(author.thread_id, 0)
+    assert snapshot is not None
+    await author.go_cold()
+    return snapshot
+
+
+class ConfirmContract(ColdFixtures):
+    """With ``flush="exit"`` nothing but a look at the manifest tells an old copy from the thread."""
+
+    async def test_a_step_on_a_copy_that_came_late_is_not_confirmed(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """An attempt that was given up had added its step, the janitor had archived and dropped it; then a
+        hydrate of before landed, and the next attempt of the step found nothing standing there.
+        """
+        await author.turn("one")
+        copy, known = await an_old_copy(author, threads), author.head
+        await author.turn("two", "first answer")
+        await author.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        late = replace(author, head=known)
+        step = late.step(a_message("two"), answer=an_answer("second answer"))
+        appended = await late.append(step)
+        with pytest.raises(HeadMovedError):
+            await threads.confirm_step(step, appended)
+
+    async def test_its_workflow_opens_again_and_finds_what_was_archived(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """The archive has the turn; what was added to the copy was never acknowledged."""
+        await author.turn("one")
+        copy, known, question = await an_old_copy(author, threads), author.head, a_message("two")
+        await author.append(author.step(question, answer=an_answer("first answer")))
+        await author.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        late = replace(author, head=known)
+        await late.append(late.step(question, answer=an_answer("second answer")))
+        again = late.later()
+        await again.open(reopen=Reopen(known, known, (question.id,)))
+        assert await again.texts() == ["one", "hi there", "two", "first answer"]
+
+    async def test_a_step_behind_the_archive_is_confirmed_by_one_look(
+        self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
+    ) -> None:
+        """And those behind it by none: from then on nothing drops the record that is not archived."""
+        await author.turn("one")
+        await author.go_cold()
+        await threads.hydrate(author.thread_id, author.epoch)
+        blobs.forget()
+        for _ in range(3):
+            step = author.step(a_message(), answer=an_answer())
+            await threads.confirm_step(step, await author.append(step))
+        assert (blobs.count("get"), blobs.count("put")) == (1, 0)
+
+    async def test_a_repeated_step_is_confirmed_again(self, author: Author, threads: TieredThreads) -> None:
+        """Its first attempt may have died before it looked."""
+        await author.turn("one")
+        await author.go_cold()
+        await threads.hydrate(author.thread_id, author.epoch)
+        step = author.step(a_message(), answer=an_answer())
+        await author.append(step)
+        await author.turn("more")
+        await threads.confirm_step(step, await threads.append(step))
+
+    async def test_a_step_that_was_archived_and_dropped_since_is_confirmed(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """The janitor was quicker than the look."""
+        await author.turn("one")
+        step = author.step(a_message(), answer=an_answer())
+        appended = await author.append(step)
+        await author.go_cold()
+        await threads.confirm_step(step, appended)
+
+    async def test_a_step_of_an_execution_that_is_out_is_not_confirmed(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """Its copy came late, too."""
+        await author.turn("one")
+        copy = await an_old_copy(author, threads)
+        later = author.later()
+        await later.open()
+        await later.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        step = author.step(a_message(), answer=an_answer())
+        appended = await author.append(step)
+        with pytest.raises(FencedError):
+            await threads.confirm_step(step, appended)
+
+    async def test_an_archive_that_is_down_confirms_nothing(
+        self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
+    ) -> None:
+        """A moment ago it gave the copy; the step is tried again."""
+        await author.turn("one")
+        await author.go_cold()
+        await threads.hydrate(author.thread_id, author.epoch)
+        step = author.step(a_message(), answer=an_answer())
+        appended = await author.append(step)
+        blobs.fail(BlobFault.ERROR_BEFORE, method="get")
+        with pytest.raises(StoreUnavailableError):
+            await threads.confirm_step(step, appended)
+        await threads.confirm_step(step, appended)
