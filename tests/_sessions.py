@@ -52,9 +52,9 @@ async def file_place(directory: Path) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def redis_place(url: str, prefix: str) -> AsyncIterator[Place]:
+async def redis_place(url: str, prefix: str, *, cluster: bool = False) -> AsyncIterator[Place]:
     """A prefix as it is."""
-    backend = RedisBackend(url, prefix=prefix, timeout=60, max_connections=CONNECTIONS)
+    backend = RedisBackend(url, prefix=prefix, cluster=cluster, timeout=60, max_connections=CONNECTIONS)
     try:
         yield Place(backend.sessions, backend.threads)
     finally:

@@ -29,7 +29,15 @@ from helix_temporal.stores.protocols.session_records import (
 )
 from helix_temporal.testing.builders import a_header, an_id, opened
 from tests import _postgres
-from tests._sessions import LONG, Place, PlaceOpener, empty_postgres_place, file_place, memory_place
+from tests._sessions import (
+    LONG,
+    Place,
+    PlaceOpener,
+    empty_postgres_place,
+    file_place,
+    memory_place,
+    redis_place,
+)
 
 T = TypeVar("T")
 
@@ -337,6 +345,18 @@ def test_postgres_answers_every_sequence_as_memory_does(postgres_dsn: str) -> No
 
 
 @pytest.mark.timeout(3_600 if LONG else 120)
-def test_files_answer_every_sequence_as_memory_does(tmp_path: Path) -> None:
+def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
     """What a file keeps of a session is all of it."""
-    compare(lambda: partial(file_place, tmp_path / an_id()), examples=10)
+    compare(lambda: partial(file_place, data_directory / an_id()), examples=10)
+
+
+@pytest.mark.timeout(3_600 if LONG else 120)
+def test_redis_answers_every_sequence_as_memory_does(redis_url: str, unique: str) -> None:
+    """What the index says is what the sessions say."""
+    compare(lambda: partial(redis_place, redis_url, f"{unique}{an_id()}:"))
+
+
+@pytest.mark.timeout(3_600 if LONG else 120)
+def test_a_redis_cluster_answers_every_sequence_as_memory_does(redis_cluster: str, unique: str) -> None:
+    """Also where the index lies on another server than the session."""
+    compare(lambda: partial(redis_place, redis_cluster, f"{unique}{an_id()}:", cluster=True), examples=5)
