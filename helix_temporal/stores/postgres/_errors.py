@@ -15,8 +15,17 @@ from helix_temporal.errors import (
 )
 from helix_temporal.stores.postgres._protocol import REPEATED
 
-DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
-"""All that a call of the driver raises when something is wrong, time-outs included."""
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+"""All that a call of the driver raises when something is wrong, time-outs included.
+
+The internal one: the server said good-bye on an idle connection, and has not closed it yet.
+"""
 
 _PASSING: Final = frozenset(
     {
