@@ -4,11 +4,10 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from typing import Any, TypeVar
-
-import pytest
 
 from helix_temporal.errors import HeadMovedError, SessionExistsError, StaleStateError
 from helix_temporal.models.queries import AppendResult
@@ -139,18 +138,17 @@ async def suspend_and_die(opened: OpenSessions, session_id: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@cache
+def _pool() -> ProcessPoolExecutor:
+    # For all classes that bind the contract: starting takes longer than the tests.  Ends with us.
+    return ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+
+
 class SharedSessionsContract(SessionFixtures):
     """What holds between processes, whatever their tasks queue up for inside."""
 
-    @pytest.fixture(scope="class")
-    def pool(self) -> Iterator[ProcessPoolExecutor]:
-        """Other processes."""
-        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-            yield pool
-
     async def everywhere(
         self,
-        pool: ProcessPoolExecutor,
         opener: SessionOpener,
         work: Callable[..., Awaitable[T]],
         *arguments: Any,
@@ -158,28 +156,28 @@ class SharedSessionsContract(SessionFixtures):
         """Do the work in all processes at once, each under a name of its own."""
         loop = asyncio.get_running_loop()
         calls = [
-            loop.run_in_executor(pool, run_there, opener, work, (f"process-{n}", *arguments))
+            loop.run_in_executor(_pool(), run_there, opener, work, (f"process-{n}", *arguments))
             for n in range(PROCESSES)
         ]
         return await asyncio.gather(*calls)
 
     async def test_twenty_writers_have_one_winner_a_round(
-        self, pool: ProcessPoolExecutor, opener: SessionOpener, store: SessionStore, session_id: str
+        self, opener: SessionOpener, store: SessionStore, session_id: str
     ) -> None:
         """Of create and of compare-and-set, from four processes (cases 4 and 21)."""
         rounds = 4 * self.rounds
-        outcomes = await self.everywhere(pool, opener, create_and_set, session_id, rounds)
+        outcomes = await self.everywhere(opener, create_and_set, session_id, rounds)
         assert [created for created, _ in outcomes].count(True) == 1
         assert sorted(each for _, won in outcomes for each in won) == list(range(1, rounds + 1))
         assert (await loaded(store, session_id)).version == rounds + 1
 
     async def test_eight_writers_lose_nothing(
-        self, pool: ProcessPoolExecutor, opener: SessionOpener, store: SessionStore, session_id: str
+        self, opener: SessionOpener, store: SessionStore, session_id: str
     ) -> None:
         """Messages stand together as they were sent, and every step is counted (cases 16 and 29)."""
         await store.create_session(session_id)
         await store.append_messages(session_id, talk(1))
-        outcomes = await self.everywhere(pool, opener, append_and_count, session_id, self.rounds)
+        outcomes = await self.everywhere(opener, append_and_count, session_id, self.rounds)
         results = [each for one in outcomes for each in one]
         assert sorted(each.first_index for each in results) == list(range(1, 16 * self.rounds, 2))
         found = (await ids_of(store, session_id))[1:]
@@ -191,12 +189,12 @@ class SharedSessionsContract(SessionFixtures):
         assert (await loaded(store, session_id)).step_count == 8 * self.rounds
 
     async def test_turns_of_four_processes_are_one_history(
-        self, pool: ProcessPoolExecutor, opener: SessionOpener, store: SessionStore, session_id: str
+        self, opener: SessionOpener, store: SessionStore, session_id: str
     ) -> None:
         """Each is built on the one before; none is lost, doubled or half there (cases 49 and 50)."""
         await store.create_session(session_id)
         await store.append_messages(session_id, talk(1))
-        outcomes = await self.everywhere(pool, opener, commit_turns, session_id, self.rounds)
+        outcomes = await self.everywhere(opener, commit_turns, session_id, self.rounds)
         state = await loaded(store, session_id)
         turns = state.custom_state["turns"]
         assert isinstance(turns, list)
