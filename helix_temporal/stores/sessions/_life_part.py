@@ -26,7 +26,7 @@ from helix_temporal.stores.sessions._checks import (
     checked_time,
     checked_version,
 )
-from helix_temporal.stores.sessions._decisions import Call
+from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
 
 _NEW: Final = CreateSession()
 
@@ -46,9 +46,13 @@ class LifePart(Base):
         """See `SessionStore.create_session`."""
         options = checked(options, CreateSession)
         call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
-        return await self._made(
-            call, STATE, lambda seen: _life.create(seen, options, if_not_exists=if_not_exists), SessionState
-        )
+
+        async def decide(seen: Seen) -> Decision[SessionState]:
+            if seen.state is None and seen.view.revision:
+                await self._threads.delete_left(seen)
+            return _life.create(seen, options, if_not_exists=if_not_exists)
+
+        return await self._made(call, STATE, decide, SessionState)
 
     async def load_state(self, session_id: str) -> SessionState | None:
         """See `SessionStore.load_state`."""

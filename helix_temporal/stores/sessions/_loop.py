@@ -118,7 +118,10 @@ class Loop:
             validate_id(call.operation_id, "operation id")
         if call.epoch is None:
             if self._require_epoch and call.fenced:
-                raise FencedError(f"session {call.session_id!r}: this store takes no writes without an epoch")
+                raise FencedError(
+                    f"session {call.session_id!r}: this store takes no writes without an epoch",
+                    session_id=call.session_id,
+                )
         elif not _acceptable(call.epoch):
             raise InvalidRequestError("epoch: an integer of 0 or more, and below 2**63, expected")
 

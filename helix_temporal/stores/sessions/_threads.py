@@ -250,16 +250,24 @@ class Threads:
 
     # -- deletion
 
-    async def delete(self, session_id: str, epoch: int | None = None) -> None:
+    async def delete(self, session_id: str, epoch: int) -> None:
         """Remove a session's thread, unless somebody has opened it after ``epoch``."""
-        if self._store is None:
-            return
         try:
-            known = epoch if epoch is not None else (await self._store.facts(session_id)).epoch
-            await self._store.delete(session_id, known)
+            await self.store.delete(session_id, epoch)
         except (ThreadNotFoundError, FencedError):
             # It is gone, or it is the thread of a session that began since.
             return
+
+    async def delete_left(self, seen: Seen) -> None:
+        """Remove the thread that a deletion left behind when it died half way.
+
+        Only one that the session store itself had: a workflow opens its thread before it makes a state.
+        """
+        if self._store is None:
+            return
+        left = await self.standing(seen)
+        if left is not None and left.owner == owner_of(seen.session_id):
+            await self.delete(seen.session_id, left.epoch)
 
 
 def _standing(found: HotHeader | ThreadFacts) -> Standing:

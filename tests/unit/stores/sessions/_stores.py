@@ -1,0 +1,70 @@
+"""Session stores of tests: all in memory, the threads beside the sessions or elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory import MemorySessions, MemoryThreads
+from helix_temporal.stores.protocols.session_records import Committed, SessionCommit, SessionView, Wanted
+from helix_temporal.stores.sessions import RecordSessions
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    at: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+class WatchedSessions(MemorySessions):
+    """Counts calls, and fails where it is told to."""
+
+    def __init__(self, threads: MemoryThreads | None = None, **more: Any) -> None:
+        super().__init__(threads, **more)
+        self.calls: list[str] = []
+        self.before_commit: Callable[[SessionCommit], None] = lambda change: None
+        self.lose_answers = 0
+
+    async def view(self, session_id: str, wanted: Wanted = Wanted()) -> SessionView:  # noqa: B008 (frozen)
+        self.calls.append("view")
+        return await super().view(session_id, wanted)
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        self.calls.append("commit")
+        self.before_commit(change)
+        done = await super().commit(change)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise StoreUnavailableError("the answer was lost")
+        return done
+
+
+@dataclass
+class Together:
+    """Sessions and threads in one place."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.hot = MemoryThreads(clock=self.clock)
+        self.records = WatchedSessions(self.hot, clock=self.clock)
+        self.threads = HotThreads(self.hot)
+        self.store = RecordSessions(self.records, self.threads)
+
+
+@dataclass
+class Apart:
+    """Sessions in one place, threads in another."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.hot = MemoryThreads(clock=self.clock)
+        self.records = WatchedSessions(None, clock=self.clock)
+        self.threads = HotThreads(self.hot)
+        self.store = RecordSessions(self.records, self.threads)
