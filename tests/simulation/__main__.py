@@ -48,6 +48,9 @@ def _progress(told: set[int], figures: Figures) -> None:
     if sys.stdout.isatty() or figures.seeds % 1000 == 0:
         sys.stdout.write(f"{figures.seeds} seeds, {figures.failed} violations, {rate:.0f} seeds/s{end}")
         sys.stdout.flush()
+    if figures.seeds % 1000 == 0:
+        # What was run so far counts, should the rest be interrupted.
+        _write(figures)
 
 
 def _report(figures: Figures) -> None:
@@ -56,6 +59,10 @@ def _report(figures: Figures) -> None:
     for seed, why in figures.violations.items():
         _out(f"seed {seed}: {why}\n    again: python -m tests.simulation --seed {seed} --trace")
     _out(f"{figures.seeds} seeds in {figures.seconds:.0f} s: {figures.failed} violations")
+    _write(figures)
+
+
+def _write(figures: Figures) -> None:
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(figures.as_json(), indent=2) + "\n")
 
