@@ -150,6 +150,43 @@ async def test_a_statement_that_takes_too_long_is_a_passing_error(postgres_dsn: 
     await adapter.close()
 
 
+async def test_a_cancelled_statement_gives_its_connection_back(postgres_dsn: str) -> None:
+    """An activity that is cancelled must not leave its worker with one connection less, or its lock held."""
+    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, max_connections=1, timeout=30)
+    for _ in range(3):
+        sleeping = asyncio.create_task(adapter.execute("SELECT pg_sleep(20)"))
+        await asyncio.sleep(0.05)
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+        assert await adapter.fetchval("SELECT 1") == 1
+    await adapter.close()
+
+
+async def test_a_cancelled_transaction_is_rolled_back(adapter: AsyncpgAdapter, table: str) -> None:
+    """Half a change would be found by nobody."""
+
+    async def work(on: PostgresExecutor) -> None:
+        await on.execute(f"UPDATE {table} SET n = 9")
+        await on.execute("SELECT pg_sleep(20)")
+
+    working = asyncio.create_task(transact(adapter, work))
+    await asyncio.sleep(0.1)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await adapter.execute(f"UPDATE {table} SET n = n + 1")
+    assert await adapter.fetchval(f"SELECT sum(n)::int FROM {table}") == 2
+
+
+async def test_more_callers_than_connections_wait_their_turn(postgres_dsn: str) -> None:
+    """A worker's hundred activities share a few connections."""
+    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, max_connections=2, timeout=30)
+    pids = await asyncio.gather(*(adapter.fetchval("SELECT pg_backend_pid()") for _ in range(40)))
+    await adapter.close()
+    assert len(set(pids)) <= 2
+
+
 async def test_an_unknown_database_is_a_matter_of_settings(postgres_dsn: str) -> None:
     """Repeating would not help."""
     error = await refusal(replaced(postgres_dsn, path="/no_such_database"))
