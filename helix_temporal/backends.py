@@ -14,17 +14,25 @@ from helix_temporal.activities import (
     ToolRunner,
     UsageActivities,
 )
+from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities.checkpoints import CheckpointActivities
+from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, BlobPayloads, Held, TieredThreads, V1Snapshots
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
+from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
+from helix_temporal.stores.sessions import RecordSessions
 
 
 class Backends:
@@ -36,12 +44,13 @@ class Backends:
     Args:
         hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
         blobs: A blob store from elsewhere; otherwise as settings say.
-        locks, usage: From elsewhere; otherwise where the state of sessions is: in PostgreSQL if there is
-            one, else in Redis, in the data directory, in memory.
+        locks, usage: From elsewhere; otherwise where the state of sessions is.
+        workspaces: Providers of workspaces by id, for the clean-up.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
+        sessions: The session store; None with ``session_store="none"``.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class Backends:
         blobs: BlobStore | None = None,
         locks: LockManager | None = None,
         usage: UsageStore | None = None,
+        workspaces: Mapping[str, WorkspaceProvider] | None = None,
     ) -> None:
         self.settings = settings
         self._places = _Places(settings)
@@ -60,8 +70,8 @@ class Backends:
             self.hot, hot_payloads = place.threads, place.payloads
         else:
             self.hot, hot_payloads = hot
-        self.locks: LockManager = self._places[_state_in(settings)].locks if locks is None else locks
-        self.usage: UsageStore = self._places[_state_in(settings)].usage if usage is None else usage
+        self.locks: LockManager = self._places[settings.state_in].locks if locks is None else locks
+        self.usage: UsageStore = self._places[settings.state_in].usage if usage is None else usage
         self.blobs = blobs or _blobs(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
@@ -73,6 +83,19 @@ class Backends:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
             payloads = BlobPayloads(self.blobs, self.tiered.layout)
         self.payloads = Payloads(payloads)
+        self._workspaces = workspaces
+        self.sessions: SessionStore | None = None
+        self._states: StateKeeper | None = None
+        if settings.session_store != "none":
+            self.sessions, self._states = self._session_store(shared=hot is None)
+
+    def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
+        records = self._places[self.settings.state_in].sessions
+        store = RecordSessions(records, self.threads)
+        together = shared and self.tiered is None and self.settings.threads_in == self.settings.state_in
+        # The session workflow opens and cuts its thread itself.
+        apart = RecordSessions(records)
+        return store, StateKeeper(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:
         """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.
@@ -102,16 +125,7 @@ class Backends:
         settings, registry = self.settings, AgentRegistry(agents)
         every = settings.timeouts.heartbeat_every.total_seconds()
         limits = settings.limits
-        stepper = self.stepper(registry)
-        sessions = SessionActivities(
-            self.threads,
-            registry,
-            stepper,
-            call_policy(settings),
-            self.payloads,
-            beat_every=every,
-            inline_text=limits.inline_text_bytes,
-        )
+        sessions = self.session_activities(registry)
         threads = ThreadActivities(
             self.threads,
             transforms=transforms,
@@ -134,9 +148,34 @@ class Backends:
             LockActivities(self.locks),
             UsageActivities(self.usage, max_payload=limits.payload_bytes),
         )
-        holders = (sessions, threads, maintenance, locks, usage)
+        holders = (sessions, threads, maintenance, locks, usage, *self._store_activities())
         found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
+
+    def _store_activities(self) -> tuple[object, ...]:
+        if self.sessions is None:
+            return ()
+        limit = self.settings.limits.payload_bytes
+        every = self.settings.timeouts.heartbeat_every.total_seconds()
+        return (
+            SessionStoreActivities(self.sessions, max_payload=limit),
+            CheckpointActivities(self.sessions, max_payload=limit),
+            CleanupActivities(Cleanup(self.sessions, self._workspaces), beat_every=every),
+        )
+
+    def session_activities(self, registry: AgentRegistry) -> SessionActivities:
+        """What the session workflow asks for."""
+        settings = self.settings
+        return SessionActivities(
+            self.threads,
+            registry,
+            self.stepper(registry),
+            call_policy(settings).model_copy(update={"keeps_state": self.sessions is not None}),
+            self.payloads,
+            beat_every=settings.timeouts.heartbeat_every.total_seconds(),
+            inline_text=settings.limits.inline_text_bytes,
+            states=self._states,
+        )
 
     def stepper(self, registry: AgentRegistry) -> Stepper:
         """What runs steps, in activities or without Temporal."""
@@ -151,6 +190,7 @@ class Backends:
                 message=limits.message_bytes,
             ),
             flush_each_step=self.settings.flush == "step",
+            states=self._states,
         )
 
 
@@ -177,15 +217,6 @@ def _methods(holder: object) -> list[Any]:
     """The activities of an instance: its methods that are defined as such."""
     methods = (getattr(holder, name) for name in dir(type(holder)) if not name.startswith("_"))
     return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
-
-
-def _state_in(settings: Settings) -> str:
-    """The store that the state of sessions is in."""
-    if settings.postgres_dsn is not None:
-        return "postgres"
-    if settings.redis_url is not None:
-        return "redis"
-    return "memory" if settings.data_directory is None else "file"
 
 
 class _Places(dict[str, Any]):

@@ -129,6 +129,9 @@ class Settings(_Group):
             by the first write.
         thread_store: Where hot threads are; by default the first of Redis, PostgreSQL and the data
             directory that is given, else this process's memory.
+        session_store: Where state, runs and checkpoints are, and locks and usage with them; by default
+            the first of PostgreSQL, Redis and the data directory that is given, else this process's
+            memory.  ``"none"`` keeps what a session must know with its thread and nothing more.
         s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
         s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
         cold_directory: The cold tier in a directory instead of a bucket, for one machine.
@@ -168,6 +171,7 @@ class Settings(_Group):
     data_directory: Path | None = None
 
     thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
+    session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
 
     s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
     s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
@@ -219,12 +223,24 @@ class Settings(_Group):
             return "postgres"
         return "memory" if self.data_directory is None else "file"
 
+    @property
+    def state_in(self) -> Literal["postgres", "redis", "file", "memory"]:
+        """The store that state, locks and usage are in."""
+        if self.session_store is not None and self.session_store != "none":
+            return self.session_store
+        if self.postgres_dsn is not None:
+            return "postgres"
+        if self.redis_url is not None:
+            return "redis"
+        return "memory" if self.data_directory is None else "file"
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
-        address = needed.get(self.threads_in)
-        if address is not None and getattr(self, address) is None:
-            raise ValueError(f"thread_store is {self.thread_store!r} but {address} is not set")
+        for name, place in (("thread_store", self.threads_in), ("session_store", self.state_in)):
+            address = needed.get(place)
+            if address is not None and getattr(self, address) is None:
+                raise ValueError(f"{name} is {place!r} but {address} is not set")
         if self.s3_bucket and self.cold_directory:
             raise ValueError("s3_bucket and cold_directory are both set; the cold tier has one place")
         if self.s3_endpoint and not self.s3_bucket:

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.errors import SessionNotFoundError, StaleStateError, ThreadBehindStateError
+from helix_temporal.errors import (
+    IdempotencyConflictError,
+    InvalidRequestError,
+    SessionNotFoundError,
+    StaleStateError,
+    ThreadBehindStateError,
+)
 from helix_temporal.models.checkpoints import CheckpointMeta, StepCommit
 from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import Head
@@ -53,15 +59,61 @@ class OpenedState:
     notes: tuple[Receipt, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A turn to commit: where it ends, the slice that says what it changed, and how its run ended."""
+
+    session_id: str
+    epoch: int
+    head: Head | None
+    kept: SliceState
+    status: RunStatus = RunStatus.COMPLETED
+    reason: str | None = None
+    append: StepAppend | None = None
+
+    @property
+    def run(self) -> RunChange | None:
+        if self.kept.run is None:
+            return None
+        reason = self.reason or self.status.value
+        return RunChange(status=self.status, step_count=self.kept.turn_steps, completion_reason=reason)
+
+    @property
+    def change(self) -> StateChange:
+        kept = self.kept
+        changed = {key: kept.values[key] for key in kept.changed if key in kept.values}
+        removed = tuple(key for key in kept.changed if key not in kept.values)
+        return StateChange(
+            head=self.head,
+            merge=MergeChanges(values=changed, removes=removed) if kept.changed else None,
+            status=SessionStatus.ACTIVE,
+            steps=kept.turn_steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTurn:
+    """A turn's last step and its state, committed in one unit.
+
+    Attributes:
+        values: The custom state, if staged changes of tools went into it.
+    """
+
+    appended: Appended
+    values: Mapping[str, Any] | None
+
+
 class StateKeeper:
     """Keeps a session's state in step with its thread.
 
     Args:
-        together: Threads lie in the same store without an archive: a turn's last step and its state
-            are committed in one unit.
+        together: The store once more, with the threads in it, where they lie with the sessions and
+            without an archive: a turn's last step and its state are committed in one unit.
     """
 
-    def __init__(self, store: SessionStore, threads: ThreadStore, *, together: bool = False) -> None:
+    def __init__(
+        self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
+    ) -> None:
         self._store, self._threads, self._together = store, threads, together
 
     # -- open
@@ -128,7 +180,10 @@ class StateKeeper:
 
     async def _forward(self, state: SessionState, header: HotHeader, kept: SliceState) -> SessionState:
         """The last turn is in the thread and its commit was lost: commit it from the slice."""
-        await self._commit(state.session_id, header.epoch, header.head, kept, RunStatus.COMPLETED, None)
+        try:
+            await self._commit(_Turn(state.session_id, header.epoch, header.head, kept))
+        except IdempotencyConflictError:
+            await self._committed_before(state.session_id, header.epoch, header.head)
         return await self._loaded(state.session_id)
 
     async def _back(
@@ -180,8 +235,10 @@ class StateKeeper:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput) -> None:
+    async def begin(self, request: RunStepInput, kept: SliceState) -> None:
         """Record the run of a turn; one that was left behind by an earlier turn has ended.
+
+        ``kept`` is the thread's slice: a state that its store has lost is made from it.
 
         Raises:
             FencedError: A newer open has the session.
@@ -195,19 +252,18 @@ class StateKeeper:
                     request.session_id, run, expect_status=_ANY, epoch=request.epoch
                 )
             except SessionNotFoundError:
-                # A store without persistence lost it; the slice has what it needs at the next open.
-                await self._store.create_session(
-                    request.session_id,
-                    CreateSession(agent_type=request.agent),
-                    if_not_exists=True,
-                    epoch=request.epoch,
-                )
+                await self._revive(request.session_id, request.epoch, kept)
                 continue
             if isinstance(started, RunStarted) or started.current_run_id is None:
                 return
             await self._end_run(
                 request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
             )
+
+    async def _revive(self, session_id: str, epoch: int, kept: SliceState) -> None:
+        """Make the state again that a store without persistence has lost; its checkpoints are gone."""
+        options = CreateSession(agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata))
+        await self._store.create_session(session_id, options, if_not_exists=True, epoch=epoch)
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
         """Whether somebody asked the store to stop this run."""
@@ -216,17 +272,20 @@ class StateKeeper:
         asked = await self._store.get_stop_request(request.session_id, request.run_id)
         return None if asked is None else asked.kind
 
-    async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> Appended | None:
+    async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
-        if not (self._together and step.commits and step.slice and step.thread_id == request.session_id):
+        own = step.commits and step.thread_id == request.session_id
+        if self._together is None or not own or not step.slice:
             return None
         kept = SliceState.model_validate_json(step.slice)
-        head = Head(position=step.head.position + len(step.records), last_id=step.records[-1].id)
-        status, reason = _ending(request)
-        _, appended = await self._commit(
-            request.session_id, request.epoch, head, kept, status, reason, append=step
-        )
-        return appended
+        try:
+            turn = _Turn(request.session_id, request.epoch, None, kept, *_ending(request), append=step)
+            promoted, appended = await self._commit(turn)
+        except (SessionNotFoundError, IdempotencyConflictError):
+            return None  # lost, or committed for a record that is gone: the step first, then its state
+        if appended is None:
+            return None
+        return CommittedTurn(appended, await self._promoted(request.session_id, promoted))
 
     async def finish(
         self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SliceState
@@ -239,40 +298,53 @@ class StateKeeper:
         Raises:
             FencedError: A newer open has the session.
         """
-        status, reason = _ending(request)
-        promoted, _ = await self._commit(
-            request.session_id, request.epoch, appended.head, kept, status, reason
-        )
-        return (await self._loaded(request.session_id)).custom_state if promoted else None
+        if appended.head.position < appended.header.committed:
+            return None  # found again after a reset: the turns after it were committed, and it with them
+        session_id, epoch = request.session_id, request.epoch
+        turn = _Turn(session_id, epoch, appended.head, kept, *_ending(request))
+        try:
+            promoted, _ = await self._commit(turn)
+        except SessionNotFoundError:
+            await self._revive(session_id, epoch, kept)
+            promoted, _ = await self._commit(turn)
+        except IdempotencyConflictError:
+            return await self._committed_before(session_id, epoch, appended.head)
+        return await self._promoted(session_id, promoted)
 
-    async def _commit(
-        self,
-        session_id: str,
-        epoch: int,
-        head: Head,
-        kept: SliceState,
-        status: RunStatus,
-        reason: str | None,
-        append: StepAppend | None = None,
-    ) -> tuple[int, Appended | None]:
-        changed = {key: kept.values[key] for key in kept.changed if key in kept.values}
-        removed = tuple(key for key in kept.changed if key not in kept.values)
-        run = kept.run or f"turn-{kept.turns}"
-        change = StateChange(
-            head=head,
-            merge=MergeChanges(values=changed, removes=removed) if kept.changed else None,
-            status=SessionStatus.ACTIVE,
-            steps=kept.turn_steps,
-        )
-        result, appended = await self._store.save_state_and_promote_staging(
-            session_id,
-            change,
-            StepCommit(step_id=run, run_id=kept.run, step_count=kept.steps),
-            append=append,
-            run=RunChange(status=status, step_count=kept.turn_steps, completion_reason=reason or status.value)
-            if kept.run
-            else None,
-            epoch=epoch,
+    async def _committed_before(self, session_id: str, epoch: int, head: Head) -> Mapping[str, Any] | None:
+        """The turn was committed: with this very step, or with one that the thread has lost since."""
+        for _ in range(_TRIES):
+            state = await self._loaded(session_id)
+            if state.head == head:
+                return state.custom_state
+            try:
+                await self._store.save_state(session_id, state.model_copy(update={"head": head}), epoch=epoch)
+            except StaleStateError:
+                continue
+        raise StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times during one step")
+
+    async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
+        return (await self._loaded(session_id)).custom_state if promoted else None
+
+    async def _commit(self, turn: _Turn) -> tuple[int, Appended | None]:
+        try:
+            return await self._commit_with(turn, turn.run)
+        except InvalidRequestError as error:
+            if "run_id" not in error.facts:
+                raise
+            # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
+            return await self._commit_with(turn, None)
+
+    async def _commit_with(self, turn: _Turn, run: RunChange | None) -> tuple[int, Appended | None]:
+        kept = turn.kept
+        store = self._store if turn.append is None or self._together is None else self._together
+        result, appended = await store.save_state_and_promote_staging(
+            turn.session_id,
+            turn.change,
+            StepCommit(step_id=kept.run or f"turn-{kept.turns}", run_id=kept.run, step_count=kept.steps),
+            append=turn.append,
+            run=run,
+            epoch=turn.epoch,
         )
         return result.promoted, appended
 
@@ -288,7 +360,9 @@ class StateKeeper:
         status = SessionStatus(request.status)
         epoch = request.epoch + 1 if request.ends_run else request.epoch
         for _ in range(_TRIES):
-            state = await self._loaded(request.session_id)
+            state = await self._store.load_state(request.session_id)
+            if state is None:
+                return  # lost by its store, or deleted: an open would make it again
             if state.current_run_id is not None and request.ends_run:
                 ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
                 await self._end_run(request.session_id, state.current_run_id, ended, epoch)

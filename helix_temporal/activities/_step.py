@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from helix_temporal.activities._payloads import Payloads
-from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities._states import CommittedTurn, StateKeeper
 from helix_temporal.activities._step_rules import (
     LARGE_ARGUMENTS,
     advance,
@@ -93,7 +93,7 @@ class Stepper:
         if seen.stands is not None:
             return await self._standing(request, thread_id, seen)
         if self._states is not None and request.inputs[0].call is None:
-            await self._states.begin(request)
+            await self._states.begin(request, state_of(seen.view))
         inputs = await self._messages(thread_id, seen.inputs)
         state = state_of(seen.view)
         answer = await self._ask(agent, request, thread_id, state, seen.view, inputs)
@@ -105,13 +105,13 @@ class Stepper:
             to_record(answer),
             commits=not answer.tool_calls,
         )
-        appended = await self._append(step, state, request, [*inputs, answer], seen.view)
+        appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
         receipt = await self._archive(step, appended)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
         stored = answer if not appended.repeated else from_record(appended.records[-1])
-        return await self._result(request, appended, stored, receipt, seen)
+        return await self._result(request, appended, stored, receipt, seen, turn)
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a model call, so that the turn ends with every call answered.
@@ -125,13 +125,14 @@ class Stepper:
             thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
+        turn = None
         if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
-            appended = await self._append(step, state_of(view), request, inputs, view)
+            appended, turn = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         return RunStepResult(
@@ -139,7 +140,7 @@ class Stepper:
             archived=is_archived(receipt),
             backlog=receipt.pending_bytes,
             slice_version=appended.header.slice_version,
-            **await self._committed(request, appended),
+            **await self._committed(request, appended, turn),
         )
 
     # -- looking
@@ -281,7 +282,7 @@ class Stepper:
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,
-    ) -> Appended:
+    ) -> tuple[Appended, CommittedTurn | None]:
         """Append with the state that goes with it; a state saved meanwhile is taken in first."""
         version = view.header.slice_version
         for _ in range(_SLICE_TRIES):
@@ -297,18 +298,22 @@ class Stepper:
             f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
         )
 
-    async def _write(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> Appended:
-        if self._states is not None:
-            appended = await self._states.append(step, request)
-            if appended is not None:
-                return appended
-        return await self._threads.append(step)
+    async def _write(
+        self, step: StepAppend, request: RunStepInput | EndTurnInput
+    ) -> tuple[Appended, CommittedTurn | None]:
+        turn = None if self._states is None else await self._states.append(step, request)
+        return (await self._threads.append(step), None) if turn is None else (turn.appended, turn)
 
-    async def _committed(self, request: RunStepInput | EndTurnInput, appended: Appended) -> dict[str, Any]:
+    async def _committed(
+        self, request: RunStepInput | EndTurnInput, appended: Appended, turn: CommittedTurn | None
+    ) -> dict[str, Any]:
         """Commit the state of a turn that has ended; what the workflow must know of it."""
         if self._states is None:
             return {}
-        values = await self._states.finish(request, appended, parse_state(appended.header.slice))
+        if turn is not None:
+            values = turn.values
+        else:
+            values = await self._states.finish(request, appended, parse_state(appended.header.slice))
         return {} if values is None else {"values": dict(values)}
 
     async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
@@ -346,6 +351,7 @@ class Stepper:
         answer: Message,
         receipt: FlushReceipt,
         seen: _Seen,
+        turn: CommittedTurn | None = None,
     ) -> RunStepResult:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
@@ -361,7 +367,7 @@ class Stepper:
         if seen.left:
             fields["left"] = seen.left
         if not answer.tool_calls:
-            fields |= await self._committed(request, appended)
+            fields |= await self._committed(request, appended, turn)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)

@@ -280,7 +280,8 @@ class ThreadActivities:
     @typed
     async def delete(self, request: DeleteThreadInput) -> Done:
         """Remove the thread; no late attempt brings it back."""
-        await self._threads.delete(request.thread_id, scheduled_epoch())
+        async with beating(self._beat_every):
+            await self._threads.delete(request.thread_id, scheduled_epoch())
         return Done()
 
 

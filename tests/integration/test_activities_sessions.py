@@ -9,12 +9,11 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities import SessionActivities
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import CallPolicy, ForkFrom
+from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -58,9 +57,7 @@ class Caller:
             ]
         )
         self.threads = backends.threads
-        self.sessions = SessionActivities(
-            backends.threads, registry, backends.stepper(registry), CallPolicy(), backends.payloads
-        )
+        self.sessions = backends.session_activities(registry)
         self._scheduled = datetime.now(UTC)
 
     async def twice(self, function: Callable[[Any], Awaitable[R]], request: Any) -> tuple[R, R]:
@@ -162,7 +159,9 @@ async def test_end_turn(call: Caller) -> None:
 async def test_save(call: Caller) -> None:
     """Values are saved once; the version says so."""
     opened, _ = await call.open()
-    request = SaveValuesInput(thread_id="s", epoch=opened.handle.epoch, values={"a": 1})
+    request = SaveValuesInput(
+        thread_id="s", epoch=opened.handle.epoch, values={"a": 1}, session_id="s", status="completed"
+    )
     first, second = await call.twice(call.sessions.save, request)
     assert first == second
     assert (await call.open(mode="continue"))[0].values == {"a": 1}

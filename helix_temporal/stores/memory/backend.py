@@ -2,6 +2,7 @@
 
 from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.memory.usage import MemoryUsage
 
@@ -11,6 +12,7 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self.threads = MemoryThreads()
+        self.sessions = MemorySessions(self.threads)
         self.payloads = MemoryPayloads()
         self.locks = MemoryLocks()
         self.usage = MemoryUsage()
