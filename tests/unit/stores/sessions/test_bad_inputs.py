@@ -121,7 +121,7 @@ TEXT_PLACES: dict[str, Callable[[RecordSessions, str], Awaitable[object]]] = {
     "output": lambda store, bad: save(output=[bad])(store),
     "error": lambda store, bad: save(error=with_fields(ErrorInfo(), message=bad))(store),
     "an unknown field": lambda store, bad: store.save_state(
-        "s", cast("SessionState", SessionState.model_construct(None, session_id="s", version=1, novel=bad))
+        "s", SessionState.model_construct(None, session_id="s", version=1, novel=bad)
     ),
     "a reason": lambda store, bad: store.update_status("s", PAUSED, failure_reason=bad),
     "a reason to stop": lambda store, bad: store.request_stop("s", kind="abort", reason=bad),
@@ -280,6 +280,7 @@ CALLS: dict[str, Bad] = {
 class TestABadInput:
     @pytest.fixture
     async def place(self) -> Together:
+        """A session with a state and a message."""
         place = Together()
         await place.store.create_session("s", CreateSession(custom_state={"a": 1}))
         await place.store.append_messages("s", [Message(id="first", role="user", content="hi")])
@@ -288,6 +289,7 @@ class TestABadInput:
     async def refused(
         self, place: Together, call: Callable[[RecordSessions], Awaitable[object]], error: type[HelixError]
     ) -> HelixError:
+        """The error that the call gave, having changed nothing."""
         sessions, threads = dict(place.records._sessions), place.hot.backup()
         with pytest.raises(error) as caught:
             await call(place.store)
