@@ -1,0 +1,218 @@
+"""The contract finds stores that break it: one that never fails would prove nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import pytest
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.sessions import MemorySessions
+from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.session_records import (
+    Committed,
+    RecordKind,
+    RecordPage,
+    SessionCommit,
+    SessionView,
+    Wanted,
+)
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.testing.contracts._sessions_base import Crowd, talk
+from helix_temporal.testing.contracts.session_store import OpenSessions, SessionStoreContract
+from tests._session_stores import store_over
+from tests._sessions import Place
+
+WANTED = Wanted()
+
+
+class Racy(MemorySessions):
+    """Writes whatever the revision is by now; others run between its view and its commit."""
+
+    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+        """And a pause."""
+        view = await super().view(session_id, wanted)
+        await asyncio.sleep(0)
+        return view
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """Without comparing."""
+        return await super().commit(replace(change, revision=self._held(change.session_id).revision))
+
+
+class Forgetful(MemorySessions):
+    """Forgets which operations and steps it has done."""
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """Without what tells a repeat."""
+        kept = tuple(each for each in change.puts if each.kind not in {RecordKind.OPERATION, RecordKind.STEP})
+        return await super().commit(replace(change, puts=kept))
+
+
+class Unfenced(MemorySessions):
+    """Does not remember who has written."""
+
+    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+        """As if nobody had."""
+        return replace(await super().view(session_id, wanted), max_epoch=0)
+
+
+class Torn(MemorySessions):
+    """Commits a step's state before its messages."""
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """In two halves, between which others run."""
+        first = await super().commit(replace(change, append=None))
+        if first is None or change.append is None:
+            return first
+        await asyncio.sleep(0)
+        return await super().commit(
+            SessionCommit(change.session_id, first.revision, change.max_epoch, append=change.append)
+        )
+
+
+class Resurrecting(MemorySessions):
+    """Keeps the records of what it deletes."""
+
+    async def commit(self, change: SessionCommit) -> Committed | None:
+        """The state goes, and the rest comes back with the next session of this id."""
+        held = self._held(change.session_id)
+        done = await super().commit(change)
+        if change.deletes:
+            after = self._held(change.session_id)
+            self._sessions[change.session_id] = replace(after, records=held.records)
+        return done
+
+
+class Skipping(MemorySessions):
+    """Leaves out the first one of every page but the first page."""
+
+    async def page(
+        self,
+        session_id: str,
+        kind: RecordKind,
+        *,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        descending: bool = False,
+    ) -> RecordPage:
+        """One too few."""
+        page = await super().page(session_id, kind, limit=limit + 1, after=after, descending=descending)
+        return replace(page, records=page.records[0 if after is None else 1 :][:limit])
+
+
+class Narrow(MemorySessions):
+    """Sees one staged change of a step only."""
+
+    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+        """The last one."""
+        view = await super().view(session_id, wanted)
+        staged = [each for each in view.records if each.kind is RecordKind.STAGED]
+        others = tuple(each for each in view.records if each.kind is not RecordKind.STAGED)
+        return replace(view, records=(*others, *staged[-1:]))
+
+
+@dataclass
+class Asked:
+    """What a case of the contract asks for."""
+
+    contract: SessionStoreContract
+    opened: OpenSessions
+    crowd: Crowd
+    state: SessionState
+
+    @property
+    def store(self) -> SessionStore:
+        """The store."""
+        return self.opened.sessions
+
+    @property
+    def threads(self) -> HotTier:
+        """Its threads."""
+        return self.opened.threads
+
+
+Case = Callable[[Asked], Awaitable[None]]
+ID = "session"
+
+CASES: dict[str, tuple[type[MemorySessions], Case]] = {
+    "a race of saves": (
+        Racy,
+        lambda asked: asked.contract.test_of_many_saves_exactly_one_wins(
+            asked.store, asked.crowd, asked.state, ID
+        ),
+    ),
+    "a race of statuses": (
+        Racy,
+        lambda asked: asked.contract.test_of_many_exactly_one_sets_the_status(
+            asked.store, asked.crowd, asked.state, ID
+        ),
+    ),
+    "a repeated operation": (
+        Forgetful,
+        lambda asked: asked.contract.test_a_repeat_gets_the_first_answer(
+            asked.store, "another", "increment_resume_count"
+        ),
+    ),
+    "a late step": (
+        Forgetful,
+        lambda asked: asked.contract.test_a_pruned_step_is_still_known(asked.store, asked.state, ID),
+    ),
+    "an old writer": (
+        Unfenced,
+        lambda asked: asked.contract.test_an_epoch_may_be_as_large_as_a_clock(asked.store, asked.state, ID),
+    ),
+    "half a commit": (
+        Torn,
+        lambda asked: asked.contract.test_an_observer_never_sees_half_a_commit(
+            asked.store, asked.threads, asked.state, ID
+        ),
+    ),
+    "what comes back": (
+        Resurrecting,
+        lambda asked: asked.contract.test_a_new_session_under_the_old_id_starts_from_nothing(
+            asked.store, "another"
+        ),
+    ),
+    "a page too few": (
+        Skipping,
+        lambda asked: asked.contract.test_pages_are_complete_while_others_are_added(
+            asked.store, asked.state, ID, "asc"
+        ),
+    ),
+    "a lost tool": (
+        Narrow,
+        lambda asked: asked.contract.test_staged_changes_are_dropped(asked.store, asked.state, ID),
+    ),
+}
+"""What is broken, and the case that finds it."""
+
+
+async def asked(records: MemorySessions, threads: MemoryThreads) -> Asked:
+    """A case's fixtures over such records."""
+    place = Place(records, threads)
+    opened = store_over(place)
+    state = await opened.sessions.create_session(ID)
+    await opened.sessions.append_messages(ID, talk(2))
+    crowd = cycle([store_over(place).sessions for _ in range(4)])
+    return Asked(SessionStoreContract(), opened, crowd, state)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_store_that_breaks_its_promise_is_found(name: str) -> None:
+    """By an assertion, by an error that is missing, or by one that was not expected."""
+    broken, case = CASES[name]
+    threads = MemoryThreads()
+    fixtures = await asked(broken(threads), threads)
+    with pytest.raises((AssertionError, HelixError, pytest.fail.Exception)):
+        await case(fixtures)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_the_same_case_passes_a_store_that_keeps_it(name: str) -> None:
+    """It was the break that was found, and nothing else."""
+    threads = MemoryThreads()
+    await CASES[name][1](await asked(MemorySessions(threads), threads))
