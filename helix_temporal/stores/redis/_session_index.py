@@ -32,6 +32,7 @@ from helix_temporal.stores.redis._session_wire import Known, order_bytes, time_b
 logger = logging.getLogger(__name__)
 
 _UPDATE: Final = assembled("index_update", "_index")
+_FORGET: Final = assembled("index_forget", "_index")
 _MARK: Final = assembled("index_mark", "_index")
 _STALE: Final = assembled("index_stale", "_index")
 _PAGE: Final = assembled("index_page", "_index")
@@ -98,6 +99,21 @@ class SessionIndex:
             await self.update(session_id, known, mark)
         except StoreUnavailableError as error:
             logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
+
+    async def forget_lost(self) -> None:
+        """Forget sessions that are not there, or not as the index knows them, and that no commit mends."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self._connection.command("HSCAN", self._rows, cursor, "COUNT", _MENDED)
+            for name, row in found.items():
+                birth, revision, *_ = row.split(b" ", 2)
+                session_id = name.decode()
+                known = await self._ask(session_id)
+                if known is None or (known.birth, known.revision) < (int(birth), int(revision)):
+                    keys = [self._rows, self._entries]
+                    await self._connection.run(_FORGET, keys, session_id, birth, revision)
+            if not int(cursor):
+                return
 
     # -- reading
 

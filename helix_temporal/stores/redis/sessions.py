@@ -83,12 +83,13 @@ class RedisSessions:
         mark = self._index.new_mark(change.session_id) if indexed else b""
         # A single server leaves the mark in the commit's own script.
         apart = indexed and self._connection.cluster
+        told = b"" if change.row is None else document(change.row)
         args = _session_wire.commit_args(
             change,
             indexed=indexed,
             lives=self._lives,
             limit=await self._index.announce(mark) if apart else None,
-            document=b"" if change.row is None else document(change.row),
+            document=told,
             mark=mark,
             step=step,
         )
@@ -99,8 +100,8 @@ class RedisSessions:
                 await self._index.withdraw(mark)
             _check_refusal(change, answer, end)
             return None
-        numbers, operation, told, appended = answer
-        known = _session_wire.read_known(numbers, operation, told)
+        numbers, operation, kept, appended = answer
+        known = _session_wire.read_known(numbers, operation, told or kept)
         if indexed:
             await self._index.arrive(change.session_id, known, mark)
         if change.append is None:
@@ -166,6 +167,19 @@ class RedisSessions:
                     removed = await self._purge(session_id, before, min(_AT_ONCE, limit - gone))
                     gone += removed
         return gone
+
+    async def rebuild_index(self) -> int:
+        """Make the lists anew from the sessions themselves; how many there are.
+
+        Needed only where a server of a cluster lost acknowledged writes and others did not.  Sessions may
+        be read and written meanwhile; the call may be repeated.
+        """
+        await self._index.forget_lost()
+        count = 0
+        async for session_id in self.scan():
+            await self._index.update(session_id, await self._known(session_id))
+            count += 1
+        return count
 
     async def now(self) -> int:
         """See `SessionRecords.now`."""

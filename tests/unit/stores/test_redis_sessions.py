@@ -237,6 +237,35 @@ async def test_an_older_update_never_revives_a_deleted_session(backend: RedisBac
     assert await backend.sessions.list_cleanup_pending(limit=9) == ()
 
 
+# -- servers that lost data
+
+
+async def test_lists_are_made_anew_after_the_index_was_lost(found: RedisBackend) -> None:
+    """Its server of a cluster came back empty; the sessions know everything."""
+    sessions = found.sessions
+    for n in range(5):
+        await sessions.commit(change(f"s{n}", expires_at=n))
+    await sessions.commit(SessionCommit("s4", 1, EPOCH, deletes=True))
+    index = sessions._index
+    await sessions._connection.command("UNLINK", index._rows, index._entries, index.marks)
+    assert await listed(sessions) == {}
+    assert await sessions.rebuild_index() == 4
+    assert await listed(sessions) == {f"s{n}": 1 for n in range(4)}
+    assert [each.session_id for each in await sessions.list_expired(2, limit=9)] == ["s0", "s1"]
+
+
+async def test_lists_made_anew_forget_sessions_that_were_lost(found: RedisBackend) -> None:
+    """And tell of those that were rolled back as they are now."""
+    sessions = found.sessions
+    for name in ("lost", "rolled back", "there"):
+        await sessions.commit(change(name))
+    rolled_back = await told(found, "rolled back")
+    await sessions._index.update("rolled back", rolled_back._replace(revision=9, document=b""))
+    await gone(found, "lost")
+    await sessions.rebuild_index()
+    assert await listed(sessions) == {"rolled back": 1, "there": 1}
+
+
 # -- ends of life
 
 

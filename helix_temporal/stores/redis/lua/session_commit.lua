@@ -5,7 +5,8 @@
 -- Numbers: revision, fence, '1' if a state is given, '1' if the session is deleted, '1' if the index must know,
 --   milliseconds to live or '-', time from which on it is too late or '-', counts of removes, clears and puts
 -- Answers: 'I', 'N' the revision moved, 'L' too late, 'C' no thread, 'T' a thread's refusal; or time, birth, revision
---   and end of life; the oldest operation; what the index must know; what became of the step.
+--   and end of life; the oldest operation; what the index must know, where the caller did not say; what became of the
+--   step.
 local session, order, marks = KEYS[1], KEYS[2], KEYS[4]
 local revision, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts =
   ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
@@ -59,12 +60,11 @@ if not birth then
   local time = redis.call('TIME')
   birth = text(time[1] * 1000000 + time[2])
 end
-local known, next_revision = ARGV[4], text(revision + 1)
-if deletes == '0' and with_state == '0' then known = h[4] or '' end
+local next_revision = text(revision + 1)
 local header = {'i', ARGV[1], 'v', next_revision, 'e', fence, 'b', birth}
 for i = 1, #header do set[#set + 1] = header[i] end
 if with_state == '1' then
-  local state = {'s', ARGV[3], 'd', known}
+  local state = {'s', ARGV[3], 'd', ARGV[4]}
   for i = 1, #state do set[#set + 1] = state[i] end
 end
 write(session, set, 1)
@@ -81,4 +81,5 @@ end
 if marks and indexed == '1' then redis.call('ZADD', marks, text(now), ARGV[5]) end
 local about = text(now) .. ' ' .. birth .. ' ' .. next_revision .. ' ' .. ends
 if indexed == '0' then return {about, '', '', step} end
-return {about, oldest_operation(order), known, step}
+local untold = deletes == '0' and with_state == '0'
+return {about, oldest_operation(order), untold and h[4] or '', step}
