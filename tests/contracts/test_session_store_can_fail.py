@@ -11,7 +11,6 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
-from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import (
     Committed,
     RecordKind,
@@ -25,6 +24,7 @@ from helix_temporal.testing.contracts._sessions_base import Crowd, talk
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionStoreContract
 from tests._session_stores import store_over
 from tests._sessions import Place
+from tests.contracts._session_crashes import Faults, break_everywhere
 
 WANTED = Wanted()
 
@@ -61,14 +61,16 @@ class Unfenced(MemorySessions):
 
 
 class Torn(MemorySessions):
-    """Commits a step's state before its messages."""
+    """Commits a step's state before its messages, and may be broken off between the two."""
+
+    faults = Faults()
 
     async def commit(self, change: SessionCommit) -> Committed | None:
-        """In two halves, between which others run."""
+        """In two halves."""
         first = await super().commit(replace(change, append=None))
         if first is None or change.append is None:
             return first
-        await asyncio.sleep(0)
+        await self.faults.at("between state and messages")
         return await super().commit(
             SessionCommit(change.session_id, first.revision, change.max_epoch, append=change.append)
         )
@@ -129,11 +131,6 @@ class Asked:
         """The store."""
         return self.opened.sessions
 
-    @property
-    def threads(self) -> HotTier:
-        """Its threads."""
-        return self.opened.threads
-
 
 Case = Callable[[Asked], Awaitable[None]]
 ID = "session"
@@ -164,12 +161,6 @@ CASES: dict[str, tuple[type[MemorySessions], Case]] = {
     "an old writer": (
         Unfenced,
         lambda asked: asked.contract.test_an_epoch_may_be_as_large_as_a_clock(asked.store, asked.state, ID),
-    ),
-    "half a commit": (
-        Torn,
-        lambda asked: asked.contract.test_an_observer_never_sees_half_a_commit(
-            asked.store, asked.threads, asked.state, ID
-        ),
     ),
     "what comes back": (
         Resurrecting,
@@ -216,3 +207,12 @@ async def test_the_same_case_passes_a_store_that_keeps_it(name: str) -> None:
     """It was the break that was found, and nothing else."""
     threads = MemoryThreads()
     await CASES[name][1](await asked(MemorySessions(threads), threads))
+
+
+async def test_a_store_that_commits_in_halves_is_found() -> None:
+    """The search for crashes finds one that matters."""
+    threads = MemoryThreads()
+    torn = Torn(threads)
+    opened = store_over(Place(torn, threads))
+    with pytest.raises(AssertionError):
+        await break_everywhere(opened, opened.sessions, torn.faults, seed=0)
