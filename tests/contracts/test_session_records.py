@@ -12,6 +12,8 @@ from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, RedisThreads
 from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
+from tests import _postgres
+from tests._sessions import Place, empty_postgres_place
 from tests.contracts._alternating import alternating
 
 
@@ -84,3 +86,21 @@ class TestRedisClusterSessions(RedisContract):
         backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
         yield backend
         await backend.close()
+
+
+class TestPostgresSessions(SessionRecordsWithThreadsContract):
+    @pytest.fixture
+    async def place(self, postgres_dsn: str) -> AsyncIterator[Place]:
+        """Empty tables of a real server."""
+        async with empty_postgres_place(postgres_dsn, _postgres.own_prefix("records")) as place:
+            yield place
+
+    @pytest.fixture
+    async def store(self, place: Place) -> SessionRecords:
+        """Its sessions."""
+        return place.records
+
+    @pytest.fixture
+    async def threads(self, place: Place) -> HotTier:
+        """Its threads."""
+        return place.threads

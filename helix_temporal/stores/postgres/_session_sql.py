@@ -18,7 +18,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRow,
 )
 
-_GUARD_ARGUMENTS: Final = {"create": 21, "row": 21, "touch": 3}
+_GUARD_ARGUMENTS: Final = {"create": 21, "row": 21, "touch": 3, "mark": 3}
 
 
 def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tuple[str, list[Any]]:
@@ -26,7 +26,10 @@ def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tup
 
     With ``append`` the step goes into the thread by the same statement, if it stands at its head.
     """
-    guard = "touch" if change.row is None else "row" if change.revision else "create"
+    if change.row is None:
+        guard = "touch" if change.revision else "mark"
+    else:
+        guard = "row" if change.revision else "create"
     arguments: list[Any] = [change.session_id, change.revision, change.max_epoch]
     if change.row is not None:
         arguments += row_values(change.row)

@@ -76,18 +76,18 @@ class PostgresSessions:
         if not _WITH_NEWEST.issuperset(wanted.newest):
             raise InvalidRequestError(f"newest of {newest}: not kept in an order here")
         rows = await self._adapter.fetch(
-            self._queries["session_view"],
+            self._queries["session_thread_view" if wanted.thread else "session_view"],
             session_id,
             *(keys[kind] for kind in _BY_KEY),
             *(groups[kind] for kind in _BY_GROUP),
             [kind.value for kind in groups if kind not in _BY_GROUP],
             newest,
         )
-        return _view(rows, wanted)
+        return _view(session_id, rows, wanted)
 
     async def commit(self, change: SessionCommit) -> Committed | None:
         """See `SessionRecords.commit`."""
-        if change.deletes:
+        if change.deletes and change.revision:
             revision = await self._adapter.fetchval(
                 self._queries["session_delete"], change.session_id, change.revision, change.max_epoch
             )
@@ -201,7 +201,7 @@ class PostgresSessions:
         """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""
 
 
-def _view(rows: list[Any], wanted: Wanted) -> SessionView:
+def _view(session_id: str, rows: list[Any], wanted: Wanted) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
     named, groups = set(wanted.keys), set(wanted.groups)
     found: dict[Any, SessionRecord] = {}
@@ -212,11 +212,12 @@ def _view(rows: list[Any], wanted: Wanted) -> SessionView:
         record = SessionRecord(kind, row["key"], row["body"], row["grp"], row["ord"])
         if record.name in named or (kind, record.group) in groups or kind in wanted.newest:
             found[record.name] = record
-    there = state["rev"] is not None and not state["deleted"]
+    there = state["rev"] is not None and not state["gone"]
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
         state=state["body"] if there else None,
         records=tuple(found.values()),
         now=state["now"],
+        thread=header_of(session_id, state) if wanted.thread and state["epoch"] is not None else None,
     )
