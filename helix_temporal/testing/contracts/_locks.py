@@ -229,10 +229,9 @@ class TokenContract(LocksFixtures):
 
     async def test_a_repeated_claim_never_shortens_the_lease(self, locks: LockManager, key: str) -> None:
         """A late attempt arrives after the refreshes of an earlier one."""
-        first = await taken(locks, key, owner="me", claim="op-1", ttl_ms=SHORT)
-        assert await first.refresh(60_000)
+        first = await taken(locks, key, owner="me", claim="op-1")
         again = await taken(locks, key, owner="me", claim="op-1", ttl_ms=SHORT)
-        assert again.info.expires_at - again.info.acquired_at > 50_000
+        assert again.info.expires_at >= first.info.expires_at
 
     async def test_thirty_two_repeats_of_one_claim_get_one_token(
         self, locks: LockManager, another: LockManager, key: str
@@ -280,9 +279,9 @@ class RefreshContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """It would have ended long before."""
-        lock = await taken(locks, key, ttl_ms=400)
+        lock = await taken(locks, key, ttl_ms=1_000)
         assert await lock.refresh(60_000)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.1)
         assert await another.acquire(key) is None
 
     async def test_a_refresh_lasts_as_long_as_the_lease_did(
@@ -386,8 +385,8 @@ class HoldContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """It is refreshed in the background."""
-        async with locks.hold(key, ttl_ms=1_000) as lock:
-            await asyncio.sleep(1.5)
+        async with locks.hold(key, ttl_ms=1_500) as lock:
+            await asyncio.sleep(1.8)
             assert await another.acquire(key) is None
             assert await lock.refresh()
 
@@ -396,9 +395,10 @@ class HoldContract(LocksFixtures):
     ) -> None:
         """It hears of it where it awaits, and its caller by a typed error."""
         found: dict[str, Any] = {}
+        await another.is_locked(key)  # it is connected by now
 
         async def work() -> None:
-            async with locks.hold(key, ttl_ms=600, owner="me") as found["lock"]:
+            async with locks.hold(key, ttl_ms=1_500, owner="me") as found["lock"]:
                 found["taker"] = await taken(another, key, owner="me")
                 try:
                     await asyncio.wait_for(asyncio.Event().wait(), 30)

@@ -85,13 +85,13 @@ async def test_a_block_is_cancelled_when_the_store_never_answers(locks: Troubled
 
 async def test_a_block_survives_a_store_that_is_away_for_a_moment(locks: Troubled) -> None:
     """A failover shorter than the lease costs nothing."""
-    async with locks.hold("k", ttl_ms=1_000):
+    async with locks.hold("k", ttl_ms=1_500):
         locks.failing = StoreUnavailableError("failover")
         async with asyncio.timeout(30):
             while locks.failures == 0:  # noqa: ASYNC110 — the store does not call back
                 await asyncio.sleep(0.01)
         locks.failing = None
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(1.6)
         assert await locks.is_locked("k")
 
 
