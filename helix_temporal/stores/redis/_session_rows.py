@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ _HEAD: Final = Struct(">8s8sB8s8sI")
 _FACET: Final = 16
 _EXPIRES, _DUE, _CLEANUP = 1, 2, 4
 _NEVER: Final = bytes(8)
+_SHOWN: Final = {*SessionSummary.model_fields}
 _EVERY: Final = 2**53
 """More than there can be, and a number that Lua knows."""
 
@@ -39,7 +41,7 @@ def document(row: SessionRow) -> bytes:
         _NEVER if due is None else time_bytes(due),
         len(facets),
     )
-    return b"".join((head, *facets, SessionSummary.of(state).model_dump_json().encode()))
+    return b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode()))
 
 
 class Row(NamedTuple):
@@ -61,6 +63,7 @@ def read_row(row: bytes) -> Row | None:
     return Row(summary, flags >= _CLEANUP)
 
 
+@lru_cache(1024)
 def facet(*names: str) -> bytes:
     """Something that can be filtered by, as 16 bytes that begin no other."""
     digest = blake2b(digest_size=_FACET)
