@@ -33,6 +33,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import AskResult
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+from helix_temporal.testing.tables import own_tables
 
 CONVERSATION = Path(__file__).resolve().with_name("conversation.json")
 SESSION, FORK = "customer-42", "customer-42-fork"
@@ -60,6 +61,7 @@ class Demo:
         found = await self.compare()
         heading("4  One more question, from the cold tier")
         await self.go_on(found)
+        await self.show_state()
         heading("5  A fork")
         await self.fork(found)
         heading("6  What it cost")
@@ -155,6 +157,20 @@ class Demo:
         for each in objects:
             say(f"      {fit(each.key, WIDTH - 24)} {each.size:>8,} bytes")
 
+    async def show_state(self) -> None:
+        """PostgreSQL has a run for each turn, and stands where the thread stands."""
+        backends = Backends(self.settings)
+        assert backends.sessions is not None
+        try:
+            state = await backends.sessions.load_state(SESSION)
+            runs = await backends.sessions.list_runs(SESSION)
+            facts = await backends.threads.facts(SESSION)
+        finally:
+            await backends.close()
+        turns = len(self.conversation.turns) + 1
+        self.checks.equal("runs in PostgreSQL, one a turn", runs.total, turns)
+        self.checks.equal("state and thread agree", state is not None and state.head == facts.head, True)
+
     async def compare(self) -> list[Message]:
         """The thread as anybody reads it, against the recording."""
         found = await self.sessions.messages(SESSION)
@@ -211,18 +227,20 @@ async def play(path: Path, conversation: Conversation, stack: Stack, directory: 
         **stack.env(),
         "HELIX_REDIS_PREFIX": f"{own}:",
         "HELIX_S3_PREFIX": own,
+        "HELIX_TABLE_PREFIX": f"{own.replace('-', '_')}_",
         "HELIX_TASK_QUEUE": own,
         "HELIX_ALLOW_PLAINTEXT": "true",
     }
     settings = Settings.from_env(variables)
     worker = Worker(path, {**os.environ, **variables}, directory)
-    try:
-        pid = await worker.start()
-        say(f"  worker {pid} serves the agent")
-        client = await Client.connect(settings.temporal_address, plugins=[HelixPlugin()])
-        return await Demo(conversation, settings, worker, client).run()
-    finally:
-        worker.end()
+    async with own_tables(settings.postgres_dsn or "", prefix=settings.table_prefix):
+        try:
+            pid = await worker.start()
+            say(f"  worker {pid} serves the agent")
+            client = await Client.connect(settings.temporal_address, plugins=[HelixPlugin()])
+            return await Demo(conversation, settings, worker, client).run()
+        finally:
+            worker.end()
 
 
 def on_real_servers(path: Path, *, stay: bool) -> list[str]:
@@ -233,7 +251,7 @@ def on_real_servers(path: Path, *, stay: bool) -> list[str]:
     messages = len(conversation.expected())
     say(f"  {path.name}: {len(conversation.turns)} turns, {messages} messages{rest}")
     heading("1  Real servers")
-    servers = ("temporal", "redis", "s3")
+    servers = ("temporal", "redis", "postgres", "s3")
     with start_stack(servers, environment=os.environ, on_ready=_say_ready) as stack:
         directory = stack.directory / "demo"
         directory.mkdir()

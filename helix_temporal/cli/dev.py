@@ -1,5 +1,6 @@
 """``helix-temporal dev``: the whole stack on this machine until Ctrl-C."""
 
+import asyncio
 import os
 import shlex
 import signal
@@ -12,6 +13,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from helix_temporal.devstack import SERVICES, DevStackError, Ports, Stack, start_stack
+from helix_temporal.errors import HelixError
+from helix_temporal.settings import Settings
+from helix_temporal.stores.postgres import PostgresBackend
 
 # The same at each start where they are free, so that exported variables stay true.
 _PREFERRED: Final = Ports(temporal=7233, ui=8233, redis=16379, postgres=15432, s3=18333)
@@ -56,13 +60,26 @@ def dev(
                 on_ready=_say_ready,
             ) as stack,
         ):
+            if "postgres" in wanted:
+                asyncio.run(_make_tables(stack))
             _say_where(stack, wanted, time.monotonic() - started)
             _wait(stack)
     except KeyboardInterrupt:
         typer.echo("\nStopped." if data is None else f"\nStopped; the data are in {data}.")
-    except DevStackError as error:
+    except (DevStackError, HelixError) as error:
         typer.secho(f"\n{error}", fg="red", err=True)
         raise typer.Exit(1) from None
+
+
+async def _make_tables(stack: Stack) -> None:
+    """The tables of the version that is installed, so that a worker may start at once."""
+    settings = Settings.from_env({**os.environ, **stack.env(), "HELIX_ALLOW_PLAINTEXT": "true"})
+    backend = PostgresBackend(settings.postgres_dsn or "", table_prefix=settings.table_prefix)
+    try:
+        result = await backend.migrations.run()
+    finally:
+        await backend.close()
+    typer.echo(f"  {'tables':<10} version {result.current}")
 
 
 def _say_ready(service: str, seconds: float) -> None:

@@ -70,10 +70,11 @@ def test_the_wheel_holds_nothing_else(files: set[str]) -> None:
 
 
 def test_the_core_brings_what_the_design_names(about: Message) -> None:
-    """Command line, servers and tools are extras; an application installs seven libraries."""
+    """Command line, servers and tools are extras; an application installs eight libraries."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
     core = {requirement.name for requirement in required if requirement.marker is None}
-    assert core == {"temporalio", "pydantic", "asyncpg", "redis", "aioboto3", "orjson", "zstandard"}
+    drivers = {"asyncpg", "redis", "aioboto3"}
+    assert core == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", *drivers}
 
 
 def test_the_licence_is_in_the_wheel(about: Message, files: set[str]) -> None:

@@ -140,7 +140,7 @@ async def test_a_failed_end_hook_is_in_the_receipts(stand: Stand, desk: Desk, si
     await stand.sessions.ask(sid, "hello", agent="hooked")
     await stand.finish(sid)
     receipts = {receipt.name: receipt.ok for receipt in (await stand.sessions.status(sid)).receipts}
-    assert receipts == {"evict": True, "session_ended": False}
+    assert receipts == {"save": True, "evict": True, "session_ended": False}
 
 
 async def test_the_end_hook_hears_of_a_cancel(stand: Stand, desk: Desk, sid: str) -> None:

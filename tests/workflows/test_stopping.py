@@ -192,7 +192,11 @@ async def test_a_cancelled_session_tells_its_asker_and_archives(stand: Stand, de
         await stand.sessions.result(sid)
     status = await stand.sessions.status(sid)
     assert (status.status, status.exit_reason) == ("interrupted", "cancelled")
-    assert [(receipt.name, receipt.ok) for receipt in status.receipts] == [("flush", True), ("evict", True)]
+    assert [(receipt.name, receipt.ok) for receipt in status.receipts] == [
+        ("save", True),
+        ("flush", True),
+        ("evict", True),
+    ]
     assert await stand.texts(sid) == ["one", "1: one"]
 
 
