@@ -12,10 +12,16 @@ from helix_temporal.facade import (
     set_default_storage,
 )
 from helix_temporal.models.facade import StoredSession
+from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file.storage import FileSessionStorage
+from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.storage import MemorySessionStorage
+from helix_temporal.stores.postgres.storage import PostgresSessionStorage
 from helix_temporal.stores.redis.storage import RedisSessionStorage
+from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.testing.contracts.session_storage import SessionStorageContract
+from tests import _postgres
 
 
 class TestMemoryStorage(SessionStorageContract):
@@ -50,6 +56,26 @@ class TestRedisStorage(SessionStorageContract):
         storage = RedisSessionStorage(redis_url, prefix=redis_prefix)
         yield storage
         await storage.close()
+
+
+class TestPostgresStorage(SessionStorageContract):
+    @pytest.fixture
+    async def storage(self, postgres_dsn: str) -> AsyncIterator[PostgresSessionStorage]:
+        """Tables of its own on a real server."""
+        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix()) as backend:
+            storage = PostgresSessionStorage(postgres_dsn, table_prefix=backend.table_prefix)
+            yield storage
+            await storage.close()
+
+
+class TestStoreStorage(SessionStorageContract):
+    @pytest.fixture
+    async def storage(self) -> StoreSessionStorage:
+        """Any session store with threads."""
+        backend = MemoryBackend()
+        return StoreSessionStorage(
+            RecordSessions(backend.sessions, HotThreads(backend.threads)), backend.locks
+        )
 
 
 def test_a_storage_is_made_by_its_kind(tmp_path: Path) -> None:
