@@ -279,9 +279,9 @@ class RefreshContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """It would have ended long before."""
-        lock = await taken(locks, key, ttl_ms=1_000)
+        lock = await taken(locks, key, ttl_ms=600)
         assert await lock.refresh(60_000)
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(0.7)
         assert await another.acquire(key) is None
 
     async def test_a_refresh_lasts_as_long_as_the_lease_did(
@@ -385,8 +385,8 @@ class HoldContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """It is refreshed in the background."""
-        async with locks.hold(key, ttl_ms=1_500) as lock:
-            await asyncio.sleep(1.8)
+        async with locks.hold(key, ttl_ms=900) as lock:
+            await asyncio.sleep(1.1)
             assert await another.acquire(key) is None
             assert await lock.refresh()
 
@@ -398,7 +398,7 @@ class HoldContract(LocksFixtures):
         await another.is_locked(key)  # it is connected by now
 
         async def work() -> None:
-            async with locks.hold(key, ttl_ms=1_500, owner="me") as found["lock"]:
+            async with locks.hold(key, ttl_ms=900, owner="me") as found["lock"]:
                 found["taker"] = await taken(another, key, owner="me")
                 try:
                     await asyncio.wait_for(asyncio.Event().wait(), 30)
