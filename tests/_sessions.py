@@ -32,10 +32,10 @@ PlaceOpener = Callable[[], AbstractAsyncContextManager[Place]]
 """Opens the same place as often as one likes; picklable but for memory's."""
 
 
-def memory_place() -> PlaceOpener:
-    """Dicts of one's own."""
+def memory_place(*, together: bool = True) -> PlaceOpener:
+    """Dicts of one's own; ``together``: sessions and threads are committed in one unit."""
     threads = MemoryThreads()
-    place = Place(MemorySessions(threads), threads)
+    place = Place(MemorySessions(threads if together else None), threads)
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Place]:

@@ -151,9 +151,9 @@ class Attempt:
         current = await store.get_current_run(self.story.session_id)
         assert (current is None) == (change.status is RunStatus.COMPLETED)
 
-    async def check_after(self, store: SessionStore) -> None:
-        """All or nothing; then the repeat: the first answer, one effect."""
-        there = await self.happened(store)
+    async def check_after(self, store: SessionStore, *, together: bool = True) -> None:
+        """All or nothing, where state and messages lie together; then the repeat: one effect."""
+        there = together and await self.happened(store)
         first = (await checkpoints_of(store, self.story.session_id))[1:]
         result = await self.commit(store)
         assert await self.happened(store)
@@ -164,7 +164,9 @@ class Attempt:
         assert await self.commit(store) == result
 
 
-async def break_everywhere(clean: OpenSessions, broken: SessionStore, faults: Faults, seed: int) -> int:
+async def break_everywhere(
+    clean: OpenSessions, broken: SessionStore, faults: Faults, seed: int, *, together: bool = True
+) -> int:
     """Break the commit off at each of its points in turn, in a session of its own; how many points."""
     faults.arm(0)
     attempt = await Story(seed, f"s{seed}-whole").prepare(clean)
@@ -183,5 +185,5 @@ async def break_everywhere(clean: OpenSessions, broken: SessionStore, faults: Fa
             assert await attempt.happened(clean.sessions)
         assert faults.broken
         faults.arm(0)
-        await attempt.check_after(clean.sessions)
+        await attempt.check_after(clean.sessions, together=together)
     return points

@@ -23,6 +23,13 @@ class TestMemorySessions(Contract):
         return sessions_over(memory_place())
 
 
+class TestMemorySessionsApartFromTheirThreads(Contract):
+    @pytest.fixture
+    def opener(self) -> SessionOpener:
+        """As with threads in Redis and sessions in PostgreSQL: no unit holds both."""
+        return sessions_over(memory_place(together=False))
+
+
 class TestFileSessions(Contract):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> SessionOpener:

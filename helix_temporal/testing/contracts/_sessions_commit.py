@@ -1,6 +1,7 @@
 """The commit of a step: state, staged changes, checkpoint, run and messages at once or not at all."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -23,8 +24,9 @@ from helix_temporal.models.states import (
     SuspensionContext,
 )
 from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
-from helix_temporal.stores.protocols.hot import HotTier, StepAppend
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.testing.builders import a_header
 from helix_temporal.testing.builders import opened as opened_thread
 from helix_temporal.testing.contracts._sessions_base import (
     Crowd,
@@ -46,9 +48,15 @@ from helix_temporal.testing.contracts._sessions_base import (
 )
 
 
+async def a_thread(threads: HotTier, session_id: str) -> HotHeader:
+    """An empty thread, as somebody opened it now."""
+    header = replace(a_header(session_id), epoch=time.time_ns() // 1000)
+    return await opened_thread(threads, session_id, header)
+
+
 async def an_append(threads: HotTier, session_id: str, *messages: Message) -> StepAppend:
     """These messages as a step at the present head of the session's thread, made if it is not there."""
-    header = await threads.header(session_id) or await opened_thread(threads, session_id)
+    header = await threads.header(session_id) or await a_thread(threads, session_id)
     records = tuple(to_record(each) for each in messages)
     return StepAppend(session_id, header.epoch, header.head, records[:-1], records[-1], commits=True)
 
