@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from helix_temporal._policies import call_policy
 from helix_temporal.activities import (
     LockActivities,
     Payloads,
@@ -22,7 +23,6 @@ from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, BlobPayloads, Held, TieredThreads, V1Snapshots
-from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.cleanup import Cleanup
@@ -192,25 +192,6 @@ class Backends:
             flush_each_step=self.settings.flush == "step",
             states=self._states,
         )
-
-
-def call_policy(settings: Settings) -> CallPolicy:
-    """What workflows must know of the settings."""
-    timeouts = settings.timeouts
-    return CallPolicy(
-        store_start_to_close=timeouts.store_start_to_close.total_seconds(),
-        store_schedule_to_close=timeouts.store_schedule_to_close.total_seconds(),
-        retry_initial=timeouts.store_retry_initial.total_seconds(),
-        retry_backoff=timeouts.store_retry_backoff,
-        retry_maximum=timeouts.store_retry_maximum.total_seconds(),
-        heartbeat=timeouts.heartbeat_timeout.total_seconds(),
-        model_start_to_close=timeouts.model_start_to_close.total_seconds(),
-        tool_start_to_close=timeouts.tool_start_to_close.total_seconds(),
-        model_schedule_to_close=3 * timeouts.model_start_to_close.total_seconds(),
-        finaliser_budget=timeouts.finaliser_budget.total_seconds(),
-        flush_retry_maximum=timeouts.flush_retry_maximum.total_seconds(),
-        flush_each_step=settings.flush == "step",
-    )
 
 
 def _methods(holder: object) -> list[Any]:

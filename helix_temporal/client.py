@@ -12,6 +12,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
+from helix_temporal._policies import call_policy
 from helix_temporal._updates import Updates, root_error, typed, workflow_id
 from helix_temporal.models._json import check_text
 from helix_temporal.models.messages import Message, check_size, from_record
@@ -19,6 +20,7 @@ from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
+    CallPolicy,
     ForkFrom,
     Mode,
     RewindRequest,
@@ -42,6 +44,7 @@ from helix_temporal.models.threads import (
     ReadMessagesResult,
     ThreadInput,
 )
+from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.workflows import ThreadReply, ThreadRequest, ThreadWorkflow
 
 INLINE_TEXT_BYTES: Final = 8 * 1024
@@ -57,6 +60,8 @@ class SessionClient:
         options: For executions that this client starts.
         search_attributes: Keys of a session's metadata that become search attributes of its workflow;
             they must be registered with the server.
+        policy: Time-outs and retries of reads, forks and long texts; by default those of the settings that
+            the client's `HelixPlugin` was given.
     """
 
     def __init__(
@@ -66,8 +71,10 @@ class SessionClient:
         task_queue: str = "helix",
         options: SessionOptions | None = None,
         search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
+        policy: CallPolicy | None = None,
     ) -> None:
         self._client, self._task_queue = client, task_queue
+        self._policy = policy or _policy_of(client)
         self._options = options or SessionOptions()
         self._updates = Updates(client, task_queue, search_attributes or {})
 
@@ -295,12 +302,21 @@ class SessionClient:
         try:
             return await self._client.execute_workflow(
                 ThreadWorkflow.run,
-                request,
+                request if self._policy is None else request.model_copy(update={"policy": self._policy}),
                 id=f"helix-thread/{uuid.uuid4().hex}",
                 task_queue=self._task_queue,
             )
         except Exception as error:
             raise root_error(error) from error
+
+
+def _policy_of(client: Client) -> CallPolicy | None:
+    """What the settings of the client's plugin say, None where they say nothing of their own."""
+    for plugin in client.config(active_config=True)["plugins"]:
+        settings = getattr(plugin, "settings", None)
+        if isinstance(settings, Settings) and settings.timeouts != Timeouts():
+            return call_policy(settings)
+    return None
 
 
 class SessionHandle:

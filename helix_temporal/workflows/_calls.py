@@ -95,7 +95,9 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
-        handle = workflow.start_activity_method(SessionActivities.open, request, **self._store(beats=True))
+        handle = workflow.start_activity_method(
+            SessionActivities.open, request, **self.store_options(beats=True)
+        )
         try:
             opened = await _typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
         except Exception as error:
@@ -109,13 +111,13 @@ class TemporalCalls:
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
         return await _typed(
-            workflow.execute_activity_method(SessionActivities.run_step, request, **self._model())
+            workflow.execute_activity_method(SessionActivities.run_step, request, **self.model_options())
         )
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
         return await _typed(
-            workflow.execute_activity_method(SessionActivities.end_turn, request, **self._model())
+            workflow.execute_activity_method(SessionActivities.end_turn, request, **self.model_options())
         )
 
     async def load_answer(self, thread_id: str, answer: AnswerRef) -> str | None:
@@ -123,7 +125,9 @@ class TemporalCalls:
         request = LoadAnswerInput(thread_id=thread_id, answer=answer)
         return (
             await _typed(
-                workflow.execute_activity_method(SessionActivities.load_answer, request, **self._store())
+                workflow.execute_activity_method(
+                    SessionActivities.load_answer, request, **self.store_options()
+                )
             )
         ).text
 
@@ -203,7 +207,8 @@ class TemporalCalls:
             maximum_attempts=maximum_attempts,
         )
 
-    def _store(self, *, beats: bool = False) -> workflow.ActivityConfig:
+    def store_options(self, *, beats: bool = False) -> workflow.ActivityConfig:
+        """For one operation on the stores; ``beats`` if it reports that it is alive."""
         config = workflow.ActivityConfig(
             start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
             schedule_to_close_timeout=timedelta(seconds=self.policy.store_schedule_to_close),
@@ -214,11 +219,12 @@ class TemporalCalls:
         return config
 
     def _final(self, *, beats: bool = False) -> workflow.ActivityConfig:
-        config = self._store(beats=beats)
+        config = self.store_options(beats=beats)
         config["schedule_to_close_timeout"] = timedelta(seconds=self.policy.finaliser_budget)
         return config
 
-    def _model(self) -> workflow.ActivityConfig:
+    def model_options(self) -> workflow.ActivityConfig:
+        """For what may take as long as a model call, and reports that it is alive."""
         return workflow.ActivityConfig(
             start_to_close_timeout=timedelta(seconds=self.policy.model_start_to_close),
             schedule_to_close_timeout=timedelta(seconds=self.policy.model_schedule_to_close),

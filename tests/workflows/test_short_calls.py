@@ -1,0 +1,124 @@
+"""Reads, forks and long texts of a client: short workflows, which take as long as the settings allow."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+
+from helix_temporal.client import SessionClient
+from helix_temporal.models.sessions import CallPolicy
+from tests.workflows.conftest import TIMEOUTS, Stand
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+POLICY = CallPolicy(
+    store_start_to_close=17.0,
+    store_schedule_to_close=171.0,
+    retry_initial=0.5,
+    heartbeat=7.0,
+    model_start_to_close=70.0,
+    model_schedule_to_close=700.0,
+)
+
+
+class Started(Interceptor):
+    """Remembers which workflows a client started."""
+
+    def __init__(self) -> None:
+        self.handles: list[WorkflowHandle[Any, Any]] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
+        """Listen to starts."""
+        handles = self.handles
+
+        class Listening(OutboundInterceptor):
+            async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002
+                handle = await self.next.start_workflow(input)
+                handles.append(handle)
+                return handle
+
+        return Listening(next)
+
+    async def scheduled(self) -> ActivityTaskScheduledEventAttributes:
+        """How the last one's activity was scheduled."""
+        events = (await self.handles[-1].fetch_history()).events
+        found = [each.activity_task_scheduled_event_attributes for each in events]
+        return next(each for each in found if each.activity_id)
+
+
+@pytest.fixture
+def started() -> Started:
+    """Of this test's client."""
+    return Started()
+
+
+@pytest.fixture
+def client(stand: Stand, started: Started) -> Client:
+    """As an application's, with the plugin of the stand."""
+    config = stand.served.client.config()
+    config["interceptors"] = [*config["interceptors"], started]
+    return Client(**config)
+
+
+@pytest.fixture
+def sessions(stand: Stand, client: Client) -> SessionClient:
+    """Its calls have time-outs of their own."""
+    return SessionClient(client, task_queue=stand.served.plugin.settings.task_queue, policy=POLICY)
+
+
+async def test_a_read_has_the_time_of_a_store_operation(
+    sessions: SessionClient, started: Started, sid: str
+) -> None:
+    """Who wants a page quickly or not at all can say so."""
+    await sessions.ask(sid, "hello", agent="main")
+    await sessions.history(sid)
+    scheduled = await started.scheduled()
+    assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=17)
+    assert scheduled.schedule_to_close_timeout.ToTimedelta() == timedelta(seconds=171)
+    assert scheduled.heartbeat_timeout.ToTimedelta() == timedelta(seconds=7)
+    assert scheduled.retry_policy.initial_interval.ToTimedelta() == timedelta(seconds=0.5)
+
+
+async def test_a_fork_has_the_time_of_a_model_call(
+    sessions: SessionClient, started: Started, sid: str
+) -> None:
+    """Its transform may ask a model."""
+    await sessions.ask(sid, "hello", agent="main")
+    await sessions.fork(sid, f"{sid}-fork")
+    scheduled = await started.scheduled()
+    assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=70)
+    assert scheduled.schedule_to_close_timeout.ToTimedelta() == timedelta(seconds=700)
+    assert scheduled.heartbeat_timeout.ToTimedelta() == timedelta(seconds=7)
+
+
+async def test_a_long_text_has_the_time_of_a_store_operation(
+    sessions: SessionClient, started: Started, sid: str
+) -> None:
+    """It is one object."""
+    await sessions.ask(sid, "long " * 4000, agent="main")
+    handle = next(each for each in started.handles if each.id.startswith("helix-thread/"))
+    started.handles = [handle]
+    assert (await started.scheduled()).start_to_close_timeout.ToTimedelta() == timedelta(seconds=17)
+
+
+async def test_time_outs_come_from_the_settings_of_the_plugin(
+    stand: Stand, client: Client, started: Started, sid: str
+) -> None:
+    """They are stated once, where the client is connected."""
+    plain = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
+    await plain.ask(sid, "hello", agent="main")
+    await plain.history(sid)
+    assert (await started.scheduled()).heartbeat_timeout.ToTimedelta() == TIMEOUTS.heartbeat_timeout
+
+
+async def test_a_deletion_has_the_time_of_a_model_call(
+    sessions: SessionClient, started: Started, sid: str
+) -> None:
+    """A long thread is many objects."""
+    await sessions.ask(sid, "hello", agent="main")
+    await sessions.close(sid)
+    await sessions.result(sid)
+    await sessions.delete(sid)
+    assert (await started.scheduled()).start_to_close_timeout.ToTimedelta() == timedelta(seconds=70)
