@@ -67,9 +67,8 @@ class Loop:
             FencedError: The epoch is lower than one that was seen, or missing where it is required.
             StoreUnavailableError: Others were faster again and again.
         """
-        self._check(call)
-        queue = self._queues.setdefault(call.session_id, asyncio.Lock())
-        async with queue:
+        self.check(call)
+        async with self.turn(call.session_id):
             for number in range(TRIES):
                 seen = await self.see(call.session_id, _with_operation(wanted, call))
                 first = _first_answer(seen, call)
@@ -112,7 +111,17 @@ class Loop:
         )
         return None if committed is None else Done(decision.answer, appended=committed.appended)
 
-    def _check(self, call: Call) -> None:
+    def turn(self, session_id: str) -> asyncio.Lock:
+        """Whose turn it is among this process's writers of a session."""
+        return self._queues.setdefault(session_id, asyncio.Lock())
+
+    def check(self, call: Call) -> None:
+        """Refuse a call that names itself badly.
+
+        Raises:
+            InvalidIdError, InvalidRequestError: Its ids or its epoch are none.
+            FencedError: It has no epoch, and this store requires one.
+        """
         validate_id(call.session_id, "session id")
         if call.operation_id is not None:
             validate_id(call.operation_id, "operation id")

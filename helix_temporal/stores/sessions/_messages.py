@@ -1,12 +1,14 @@
 """Pure: messages that are to be appended, and what of them is there."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from helix_temporal.errors import IdempotencyConflictError, InvalidRequestError
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.queries import AppendResult
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.stores.sessions._checks import checked
 
 
@@ -28,6 +30,46 @@ def known(newest: Sequence[str], head: Head, records: Sequence[Record]) -> dict[
     first = head.position - len(newest)
     places = {name: first + at for at, name in enumerate(newest)}
     return {record.id: places[record.id] for record in records if record.id in places}
+
+
+DEDUP: Final = 200
+"""Among so many of the newest messages an append looks for its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where a thread stood after an append of this process, and the ids of its newest messages."""
+
+    epoch: int
+    head: Head
+    newest: tuple[str, ...]
+
+    def after(self, new: Sequence[Record]) -> "Known":
+        """The same once these are appended."""
+        newest = (*self.newest, *(record.id for record in new))
+        return Known(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
+
+
+class KnownThreads:
+    """What this process knows of threads that it appended to; a thread may have moved since.
+
+    An append at a head that is known so is as good as one after a look: it happens there or not at all.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    def keep(self, session_id: str, known: Known) -> None:
+        """Remember it, and forget what was not used for longest."""
+        self._known[session_id] = known
+        self._known.move_to_end(session_id)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def take(self, session_id: str) -> Known | None:
+        """What is known, once."""
+        return self._known.pop(session_id, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,28 @@ import random
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from helix_temporal.errors import FencedError, HeadMovedError, InvalidRequestError, StoreUnavailableError
+from helix_temporal.errors import (
+    ConflictError,
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.queries import DEFAULT_LIMIT, AppendResult, MessagePage
 from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.states import SaveResult
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.session_records import Wanted
+from helix_temporal.stores.protocols.session_records import SessionRecords, Wanted
+from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import _messages, _orders
 from helix_temporal.stores.sessions._base import Base
 from helix_temporal.stores.sessions._checks import checked_count, checked_limit, checked_version
 from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
 from helix_temporal.stores.sessions._life import check_version
+from helix_temporal.stores.sessions._messages import DEDUP, Known, KnownThreads
 from helix_temporal.stores.sessions._threads import Standing
-
-DEDUP: Final = 200
-"""Among so many of the newest messages an append looks for its own."""
 
 THREAD: Final = Wanted(keys=_orders.KEYS, thread=True)
 
@@ -29,6 +35,12 @@ _TRIES: Final = 100
 
 class MessagesPart(Base):
     """See `SessionStore`."""
+
+    def __init__(
+        self, records: SessionRecords, threads: ThreadStore | None = None, *, require_epoch: bool = False
+    ) -> None:
+        super().__init__(records, threads, require_epoch=require_epoch)
+        self._known = KnownThreads()
 
     async def append_messages(
         self,
@@ -47,21 +59,15 @@ class MessagesPart(Base):
         content = [[record.kind, record.id, record.body] for record in records]
         call = Call("append_messages", session_id, (content,), epoch, operation_id)
 
+        self._loop.check(call)
+        if records and epoch is None and operation_id is None:
+            async with self._loop.turn(session_id):
+                result = await self._appended_there(session_id, records)
+            if result is not None:
+                return result
+
         async def decide(seen: Seen) -> Decision[AppendResult] | None:
-            _ = seen.present
-            if await self._settled(seen):
-                return None
-            if not records:
-                there = await self._threads.standing(seen)
-                head = there.head if there else EMPTY
-                return Decision(_messages.plan(session_id, (), head, {}, {}).result)
-            at = await self._threads.joined(seen)
-            plan = await self._plan(session_id, records, at)
-            step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
-            if self._threads.together or not plan.new:
-                return Decision(plan.result, append=step if plan.new else None)
-            await self._threads.store.append(step)
-            return Decision(plan.result)
+            return await self._append(seen, call, records)
 
         for number in range(_TRIES):
             try:
@@ -139,6 +145,55 @@ class MessagesPart(Base):
 
     # -- inside
 
+    async def _append(
+        self, seen: Seen, call: Call, records: tuple[Record, ...]
+    ) -> Decision[AppendResult] | None:
+        _ = seen.present
+        if await self._settled(seen):
+            return None
+        session_id = seen.session_id
+        if not records:
+            there = await self._threads.standing(seen)
+            return Decision(_messages.plan(session_id, (), there.head if there else EMPTY, {}, {}).result)
+        at = await self._threads.joined(seen)
+        newest = await self._threads.newest_ids(session_id, at, DEDUP + len(records))
+        plan = await self._plan(session_id, records, at, newest)
+        if not plan.new:
+            return Decision(plan.result)
+        step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
+        self._known.keep(session_id, Known(at.epoch, at.head, tuple(newest)).after(plan.new))
+        named = call.epoch is not None or call.operation_id is not None
+        if self._threads.together and named:
+            return Decision(plan.result, append=step)
+        await self._threads.store.append(step)
+        return Decision(plan.result)
+
+    async def _appended_there(self, session_id: str, records: tuple[Record, ...]) -> AppendResult | None:
+        """Append where this process left the thread, while the session is looked at; None if it is not so.
+
+        What was appended while the session turns out to have an order for its thread is cut with the
+        rest, and appended again by the caller.
+        """
+        known = self._known.take(session_id)
+        if known is None or not {record.id for record in records}.isdisjoint(known.newest):
+            return None
+        step = StepAppend(session_id, known.epoch, known.head, records, commits=True)
+        seen, appended = await asyncio.gather(
+            self._see(session_id, Wanted(keys=_orders.KEYS)),
+            self._threads.store.append(step),
+            return_exceptions=True,
+        )
+        if isinstance(seen, BaseException):
+            raise seen
+        _ = seen.present
+        if isinstance(appended, ConflictError | ThreadNotFoundError) or _orders.pending(seen) is not None:
+            return None
+        if isinstance(appended, BaseException):
+            raise appended
+        after = known.after(records)
+        self._known.keep(session_id, after)
+        return AppendResult(first_index=known.head.position, count=len(records), head=after.head)
+
     async def _settled(self, seen: Seen) -> bool:
         """Whether an order had to be carried out, so that what was seen is no more."""
         order = _orders.pending(seen)
@@ -147,8 +202,9 @@ class MessagesPart(Base):
         await self._threads.carry_out(seen.session_id, order)
         return True
 
-    async def _plan(self, session_id: str, records: tuple[Record, ...], at: Standing) -> _messages.AppendPlan:
-        newest = await self._threads.newest_ids(session_id, at, DEDUP + len(records))
+    async def _plan(
+        self, session_id: str, records: tuple[Record, ...], at: Standing, newest: list[str]
+    ) -> _messages.AppendPlan:
         places = _messages.known(newest, at.head, records)
         there: dict[int, Record] = {}
         if places:
