@@ -18,6 +18,7 @@ Numbers in docstrings, like (case 21), are those of the project's list of cases.
 from helix_temporal.testing.contracts._sessions_base import OpenSessions, SessionOpener
 from helix_temporal.testing.contracts._sessions_cas import StatusContract, VersionContract
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
+from helix_temporal.testing.contracts._sessions_cleanup import CleanupContract
 from helix_temporal.testing.contracts._sessions_commit import CommitContract
 from helix_temporal.testing.contracts._sessions_delete import DeleteContract
 from helix_temporal.testing.contracts._sessions_fences import FenceContract, OperationContract
@@ -51,5 +52,6 @@ class SessionStoreContract(
     QueryContract,
     ExpiryContract,
     ForkContract,
+    CleanupContract,
 ):
     """Every promise of `SessionStore`, one test each."""
