@@ -84,6 +84,10 @@ chaos: setup ## Real kills of real workers: make chaos KILLS=500; writes build/c
 	@mkdir -p build
 	$(PY) -m tests.chaos --kills $(KILLS) $(ARGS)
 
+.PHONY: campaign
+campaign: setup ## Session stores for long: races, crashes, random sequences, servers killed every second
+	HELIX_CAMPAIGN=1 HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -v $(wildcard tests/contracts/test_session_*.py) $(ARGS)
+
 .PHONY: schema
 schema: setup ## Write docs/schema.sql anew from the migrations
 	$(PY) -m tests.docs._schema
