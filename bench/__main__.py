@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, cold, sessions, start, turns
+from bench import append, cold, sessions, start, states, turns
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -25,10 +25,14 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "tail": cold.tail,
     "history": sessions.history,
     "turns": turns.turns,
+    "commit": states.commit,
+    "appended": states.append,
+    "list": states.listed,
+    "writers": states.writers,
     "start": start.start,
     "long": sessions.long,
 }
-SERVERS: Final = {"temporal": "temporal", "redis": "valkey", "s3": "weed"}
+SERVERS: Final = {"temporal": "temporal", "redis": "valkey", "postgres": "postgres", "s3": "weed"}
 
 
 def main() -> int:
@@ -76,7 +80,9 @@ def _settings(stack: Stack) -> Settings:
 
 
 def _processes(stack: Stack) -> dict[str, int]:
-    pids = {short: stack.servers[name].pid for name, short in SERVERS.items() if name in stack.servers}
+    # PostgreSQL's work is done by a process for each connection; the first one only starts them.
+    servers = {name: short for name, short in SERVERS.items() if name != "postgres"}
+    pids = {short: stack.servers[name].pid for name, short in servers.items() if name in stack.servers}
     return {name: pid for name, pid in pids.items() if pid is not None}
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import Record
 from helix_temporal.settings import Settings
+from helix_temporal.stores.postgres import PostgresBackend
 
 SEED: Final = 20_260_401
 _LETTERS: Final = "etaoinshrdlucmfwypvbgkjqxz"
@@ -37,6 +38,12 @@ class Sizes:
     long_turns: int = 3_000
     tool_bytes: int = 1_000_000
     starts: int = 5
+    commits: int = 300
+    listed: int = 100_000
+    list_calls: int = 50
+    written: int = 25
+    beside_turns: int = 100
+    beside_writes: int = 10
 
 
 FULL: Final = Sizes()
@@ -52,6 +59,12 @@ QUICK: Final = Sizes(
     turns=(50, 8),
     long_turns=100,
     starts=3,
+    commits=100,
+    listed=20_000,
+    list_calls=20,
+    written=10,
+    beside_turns=30,
+    beside_writes=5,
 )
 TINY: Final = Sizes(
     rounds=2,
@@ -70,6 +83,12 @@ TINY: Final = Sizes(
     long_turns=3,
     tool_bytes=20_000,
     starts=1,
+    commits=5,
+    listed=2_000,
+    list_calls=3,
+    written=3,
+    beside_turns=3,
+    beside_writes=2,
 )
 
 
@@ -110,6 +129,7 @@ class Lab:
     Attributes:
         settings: Addresses of the servers; take `own` for names of one's own on them.
         processes: Process ids of those servers that are ours, for their processor time.
+        installs: Whether environments of other packages are made where they are missing.
         say: Told how far it is.
     """
 
@@ -118,12 +138,49 @@ class Lab:
     sizes: Sizes = FULL
     say: Callable[[str], None] = lambda _: None
     words: Words = field(default_factory=Words)
+    installs: bool = True
+
+    @property
+    def postgres(self) -> str:
+        """The PostgreSQL server.
+
+        Raises:
+            RuntimeError: There is none.
+        """
+        if self.settings.postgres_dsn is None:
+            raise RuntimeError("this benchmark needs PostgreSQL, and settings name none")
+        return self.settings.postgres_dsn
 
     def own(self, **changes: Any) -> Settings:
-        """Settings with prefixes and a task queue that nobody else has."""
+        """Settings with prefixes and a task queue that nobody else has.
+
+        What a session must know is with its thread, and nothing is in PostgreSQL; see `own_with_state`.
+        """
         name = f"bench-{uuid.uuid4().hex[:8]}"
         names = {"redis_prefix": f"{name}:", "s3_prefix": name, "task_queue": name}
-        return self.settings.model_copy(update={**names, **changes})
+        slices = {"session_store": "none", "postgres_dsn": None}
+        return self.settings.model_copy(update={**names, **slices, **changes})
+
+    async def own_with_state(self, **changes: Any) -> Settings:
+        """As `own`, with state in PostgreSQL: tables of its own, empty."""
+        prefix = own_tables()
+        await migrated(self.postgres, prefix)
+        places = {"session_store": "postgres", "postgres_dsn": self.postgres, "table_prefix": prefix}
+        return self.own(**places, **changes)
+
+
+def own_tables() -> str:
+    """A prefix of tables that nobody else has."""
+    return f"b{uuid.uuid4().hex[:8]}_"
+
+
+async def migrated(dsn: str, prefix: str) -> None:
+    """Make the tables."""
+    backend = PostgresBackend(dsn, table_prefix=prefix)
+    try:
+        await backend.migrations.run()
+    finally:
+        await backend.close()
 
 
 async def timed(work: Callable[[], Awaitable[object]]) -> float:
@@ -154,6 +211,7 @@ def environment(settings: Settings) -> dict[str, str]:
     plain = (
         *("temporal_address", "temporal_namespace", "task_queue", "redis_url", "redis_prefix"),
         *("s3_endpoint", "s3_bucket", "s3_prefix", "s3_region", "flush"),
+        *("session_store", "postgres_dsn", "table_prefix"),
     )
     found = {f"HELIX_{name.upper()}": str(getattr(settings, name) or "") for name in plain}
     found |= {f"HELIX_{name.upper()}": key.get_secret_value() for name, key in secrets.items() if key}

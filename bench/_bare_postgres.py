@@ -1,0 +1,126 @@
+"""asyncpg as a program without this package would use it, on tables like ours."""
+
+from typing import Any, Final
+
+import asyncpg
+
+from helix_temporal.models.records import Record
+
+_STATE: Final = """
+    UPDATE "{prefix}states"
+    SET rev = rev + 1, version = version + 1, step_count = step_count + 1,
+        updated_at = updated_at + 1, body = $3
+    WHERE session_id = $1 AND rev = $2"""
+_MESSAGES: Final = """
+    INSERT INTO "{prefix}messages" (thread_id, position, kind, id, body)
+    VALUES ($1, $2, $3, $4, $5), ($1, $6, $7, $8, $9)"""
+_CHECKPOINT: Final = """
+    INSERT INTO "{prefix}checkpoint_states" (session_id, id, seq, body) VALUES ($1, $2, $3, $4)"""
+_RUN: Final = 'UPDATE "{prefix}runs" SET body = $3 WHERE session_id = $1 AND run_id = $2'
+
+_TOGETHER: Final = """
+WITH state AS (
+    UPDATE "{prefix}states"
+    SET rev = rev + 1, version = version + 1, step_count = step_count + 1,
+        updated_at = updated_at + 1, body = $3
+    WHERE session_id = $1 AND rev = $2 RETURNING session_id
+), messages AS (
+    INSERT INTO "{prefix}messages" (thread_id, position, kind, id, body)
+    SELECT session_id, $4::bigint, $5::text, $6::text, $7::bytea FROM state
+    UNION ALL SELECT session_id, $8::bigint, $9::text, $10::text, $11::bytea FROM state
+), checkpoint AS (
+    INSERT INTO "{prefix}checkpoint_states" (session_id, id, seq, body)
+    SELECT session_id, $12::text, $13::bigint, $3 FROM state
+), run AS (
+    UPDATE "{prefix}runs" AS r SET body = $15 FROM state
+    WHERE r.session_id = state.session_id AND r.run_id = $14::text
+) SELECT 1 FROM state"""
+
+
+class BarePostgres:
+    """One connection, and a session's rows in tables of ours that nothing of ours looks at.
+
+    State, two messages, a checkpoint and the run, and nothing beside them: neither a fence nor what tells
+    a repeat.  Bodies are given as bytes.
+    """
+
+    def __init__(self, connection: Any, prefix: str) -> None:
+        self._connection, self._prefix = connection, prefix
+
+    @classmethod
+    async def connect(cls, dsn: str, prefix: str) -> "BarePostgres":
+        """A connection as asyncpg's manual opens it; the tables are there."""
+        return cls(await asyncpg.connect(dsn), prefix)
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._connection.close()
+
+    async def begin(self, session_id: str) -> None:
+        """A session with a run, and no messages."""
+        await self._execute(
+            'INSERT INTO "{prefix}states" (session_id, body, version, status, created_at, updated_at)'
+            " VALUES ($1, '', 1, 'active', 0, 0)",
+            session_id,
+        )
+        await self._execute(
+            "INSERT INTO \"{prefix}runs\" (session_id, run_id, turn, body) VALUES ($1, 'run', 1, '')",
+            session_id,
+        )
+
+    async def commit(
+        self, session_id: str, number: int, step: tuple[Record, Record], state: bytes, run: bytes
+    ) -> None:
+        """One transaction, a statement a table."""
+        async with self._connection.transaction():
+            done = await self._execute(_STATE, session_id, number, state)
+            assert done == "UPDATE 1", done
+            await self.append(session_id, 2 * number, step)
+            await self._execute(_CHECKPOINT, session_id, f"cp-{number}", number, state)
+            await self._execute(_RUN, session_id, "run", run)
+
+    async def commit_at_once(
+        self, session_id: str, number: int, step: tuple[Record, Record], state: bytes, run: bytes
+    ) -> None:
+        """All of it in one statement."""
+        arguments = [
+            session_id,
+            number,
+            state,
+            *_values(2 * number, step),
+            f"cp-{number}",
+            number,
+            "run",
+            run,
+        ]
+        done = await self._connection.fetchval(_TOGETHER.replace("{prefix}", self._prefix), *arguments)
+        assert done == 1
+
+    async def append(self, thread_id: str, position: int, step: tuple[Record, Record]) -> None:
+        """Two messages by one statement."""
+        await self._execute(_MESSAGES, thread_id, *_values(position, step))
+
+    async def explain(self, query: str, args: tuple[Any, ...]) -> str:
+        """The plan of a statement."""
+        rows = await self._connection.fetch(f"EXPLAIN {query}", *args)
+        return "\n".join(row[0] for row in rows)
+
+    async def fill(self, count: int) -> None:
+        """So many sessions of a hundred users."""
+        await self._execute(
+            'INSERT INTO "{prefix}states" (session_id, body, version, status, agent_type, user_id,'
+            " created_at, updated_at)"
+            " SELECT 'session-' || n, '', 1, 'active', 'agent', 'user-' || n % 100, n, n"
+            " FROM generate_series(1, $1::bigint) AS n",
+            count,
+        )
+        await self._execute('VACUUM ANALYZE "{prefix}states"')
+
+    async def _execute(self, query: str, *args: Any) -> str:
+        done: str = await self._connection.execute(query.replace("{prefix}", self._prefix), *args)
+        return done
+
+
+def _values(position: int, step: tuple[Record, Record]) -> list[Any]:
+    placed = enumerate(step, position)
+    return [value for at, record in placed for value in (at, str(record.kind), record.id, record.body)]
