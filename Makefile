@@ -44,10 +44,6 @@ dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C
 test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope $(TESTS) $(ARGS)
 
-.PHONY: campaigns
-campaigns: setup ## The long forms of tests, which `make test` leaves out
-	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -m campaign --timeout=900 $(TESTS) $(ARGS)
-
 .PHONY: lint
 lint: setup ## Style, format and spelling
 	$(PY) -m ruff check $(CODE)
@@ -85,8 +81,9 @@ chaos: setup ## Real kills of real workers: make chaos KILLS=500; writes build/c
 	$(PY) -m tests.chaos --kills $(KILLS) $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Session stores for long: races, crashes, random sequences, servers killed every second
+campaign: setup ## Stores for long: races, crashes, random sequences, servers killed every second
 	HELIX_CAMPAIGN=1 HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -v $(wildcard tests/contracts/test_session_*.py) $(ARGS)
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -v -m campaign $(TESTS) $(ARGS)
 
 .PHONY: schema
 schema: setup ## Write docs/schema.sql anew from the migrations
