@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import FencedError, HeadMovedError, StaleStateError
+from helix_temporal.models.records import Head
 from helix_temporal.stores.protocols.hot import HotTier, Rebase
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, grown, messages, opened
 from helix_temporal.testing.contracts._hot_base import HotTierFixtures, image
@@ -15,6 +16,11 @@ Write = Callable[[HotTier, str, int], Awaitable[object]]
 
 def _append(store: HotTier, thread_id: str, epoch: int) -> Awaitable[object]:
     return store.append(a_step(thread_id, epoch=epoch))
+
+
+def _continue(store: HotTier, thread_id: str, epoch: int) -> Awaitable[object]:
+    head = Head(position=2, last_id=messages(2)[-1].id)
+    return store.append(a_step(thread_id, head, epoch=epoch))
 
 
 def _repeat(store: HotTier, thread_id: str, epoch: int) -> Awaitable[object]:
@@ -27,6 +33,7 @@ def _save(store: HotTier, thread_id: str, epoch: int) -> Awaitable[object]:
 
 WRITES = [
     pytest.param(_append, id="append"),
+    pytest.param(_continue, id="append at the head"),
     pytest.param(_repeat, id="repeat"),
     pytest.param(_save, id="save_slice"),
 ]

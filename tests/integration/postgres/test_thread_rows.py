@@ -72,6 +72,18 @@ async def test_what_has_expired_is_removed_by_a_scan(backend: PostgresBackend) -
     assert len(await positions(backend)) == 10
 
 
+async def test_what_has_expired_takes_no_writes(backend: PostgresBackend) -> None:
+    """Its messages may be removed at any moment; the caller hydrates and comes again."""
+    header = await backend.threads.install(a_header(THREAD, LOG), LOG, replace=False)
+    await backend.threads.evict(THREAD, EPOCH, all_of(header), warm_ttl=0.001)
+    await asyncio.sleep(0.005)
+    assert await backend.threads.append(a_step(THREAD, _at(10))) is None
+    assert await backend.threads.save_slice(THREAD, EPOCH, b"x", 0) is None
+    assert await backend.threads.trim(THREAD, EPOCH, _at(8), 6) is None
+    assert await backend.threads.evict(THREAD, EPOCH, all_of(header)) == "absent"
+    assert len(await positions(backend)) == 10
+
+
 async def test_what_has_expired_makes_room(backend: PostgresBackend) -> None:
     """An archive is hydrated over the remains of a copy that was kept warm."""
     header = await backend.threads.install(a_header(THREAD, LOG), LOG, replace=False)
