@@ -4,16 +4,17 @@ Servers are shared by the whole run, so take names from `redis_prefix`, `s3_pref
 `task_queue`; a test that wipes or kills a server starts its own (`own_valkey`, `helix_temporal.devstack`).
 """
 
+import asyncio
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from helix_temporal.devstack import S3Endpoint, Valkey, start_valkey
 from helix_temporal.settings import Settings
-from tests import _services
+from tests import _services, _waiting
 
 # Without this a failing contract prints a bare AssertionError.
 pytest.register_assert_rewrite("helix_temporal.testing.contracts")
@@ -27,10 +28,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_BROKER] = _services.Broker()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Only what a loop runs, since others would be given one."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _waiting.is_coroutine_test(item):
+            item.fixturenames.append(_waiting.FIXTURE)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Nothing is left running."""
     if _BROKER in config.stash:
         config.stash[_BROKER].close()
+
+
+@pytest.fixture
+async def told_where_it_hangs(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Shortly before the time limit of pytest, the test is given up in a way that lets it clean up."""
+    loop, limit = asyncio.get_running_loop(), _waiting.limit_of(request.node)
+    timer = loop.call_later(0.9 * limit, _waiting.give_up, loop, request.node) if limit else None
+    yield
+    if timer is not None:
+        timer.cancel()
 
 
 @pytest.fixture(scope="session")
