@@ -1,10 +1,9 @@
 """Sessions in PostgreSQL: a row a session, and one for each of its records."""
 
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.models.records import head_after
 from helix_temporal.stores import _decide
@@ -17,6 +16,7 @@ from helix_temporal.stores.postgres._queries import Queries
 from helix_temporal.stores.postgres._rows import header_of
 from helix_temporal.stores.postgres._session_list import list_sessions
 from helix_temporal.stores.postgres._session_sql import commit_statement
+from helix_temporal.stores.postgres._session_view import view_statement
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
     Committed,
@@ -29,19 +29,6 @@ from helix_temporal.stores.protocols.session_records import (
 )
 
 _SCAN: Final = 500
-_BY_KEY: Final = (
-    RecordKind.CHECKPOINT,
-    RecordKind.RUN,
-    RecordKind.STOP,
-    RecordKind.REF,
-    RecordKind.OPERATION,
-    RecordKind.CHECKPOINT_STATE,
-    RecordKind.THREAD,
-)
-_BY_GROUP: Final = (RecordKind.STEP, RecordKind.STAGED)
-_WITH_NEWEST: Final = frozenset(
-    {RecordKind.CHECKPOINT, RecordKind.CHECKPOINT_STATE, RecordKind.RUN, RecordKind.REF}
-)
 
 
 class PostgresSessions:
@@ -64,25 +51,8 @@ class PostgresSessions:
 
     async def view(self, session_id: str, wanted: Wanted = Wanted()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRecords.view`."""
-        keys: dict[RecordKind, list[str]] = defaultdict(list)
-        groups: dict[RecordKind, list[str]] = defaultdict(list)
-        for name in wanted.keys:
-            (groups if name.kind in _BY_GROUP else keys)[name.kind].append(
-                name.group if name.kind in _BY_GROUP else name.key
-            )
-        for kind, group in wanted.groups:
-            groups[kind].append(group)
-        newest = [kind.value for kind in wanted.newest]
-        if not _WITH_NEWEST.issuperset(wanted.newest):
-            raise InvalidRequestError(f"newest of {newest}: not kept in an order here")
-        rows = await self._adapter.fetch(
-            self._queries["session_thread_view" if wanted.thread else "session_view"],
-            session_id,
-            *(keys[kind] for kind in _BY_KEY),
-            *(groups[kind] for kind in _BY_GROUP),
-            [kind.value for kind in groups if kind not in _BY_GROUP],
-            newest,
-        )
+        text, arguments = view_statement(session_id, wanted, prefix=self._queries.prefix)
+        rows = await self._adapter.fetch(text, *arguments)
         return _view(session_id, rows, wanted)
 
     async def commit(self, change: SessionCommit) -> Committed | None:

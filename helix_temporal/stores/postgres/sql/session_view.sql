@@ -1,2 +1,3 @@
--- A session and those of its records that are wanted: see _session_view for the arguments.
+-- A session and those of its records that are wanted: see _session_view for the arguments.  Sent are only the
+-- branches that a view wants (`_session_view.py`).
 {include:session_view}
