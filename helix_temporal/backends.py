@@ -143,6 +143,7 @@ class Backends:
             inline_result=limits.inline_tool_result_bytes,
             inline_text=limits.inline_text_bytes,
             beat_every=every,
+            states=self._states,
         )
         locks, usage = (
             LockActivities(self.locks),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helix_temporal.activities._state_turns import Turn, ending
 from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
@@ -17,33 +18,32 @@ from helix_temporal.errors import (
     StaleStateError,
     ThreadBehindStateError,
 )
-from helix_temporal.models.checkpoints import CheckpointMeta, StepCommit
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.checkpoints import CheckpointMeta, StagedChange, StepCommit
 from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus, StopKind
-from helix_temporal.models.sessions import ExitReason, Receipt, SliceState
+from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
     CreateSession,
     ErrorInfo,
     ForkOrigin,
-    MergeChanges,
     SessionState,
     SessionStatus,
-    StateChange,
 )
-from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    OpenSessionInput,
+    RunStepInput,
+    SaveValuesInput,
+    ToolInput,
+)
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 _ANY: Final = frozenset(SessionStatus)
 _TRIES: Final = 5
-_RUN_ENDS: Final = {
-    ExitReason.COMPLETED: RunStatus.COMPLETED,
-    ExitReason.MAX_STEPS: RunStatus.COMPLETED,
-    ExitReason.WAITING: RunStatus.COMPLETED,
-    ExitReason.INTERRUPTED: RunStatus.INTERRUPTED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +57,6 @@ class OpenedState:
 
     values: Mapping[str, Any]
     notes: tuple[Receipt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A turn to commit: where it ends, the slice that says what it changed, and how its run ended."""
-
-    session_id: str
-    epoch: int
-    head: Head | None
-    kept: SliceState
-    status: RunStatus = RunStatus.COMPLETED
-    reason: str | None = None
-    append: StepAppend | None = None
-
-    @property
-    def run(self) -> RunChange | None:
-        if self.kept.run is None:
-            return None
-        reason = self.reason or self.status.value
-        return RunChange(status=self.status, step_count=self.kept.turn_steps, completion_reason=reason)
-
-    @property
-    def change(self) -> StateChange:
-        kept = self.kept
-        changed = {key: kept.values[key] for key in kept.changed if key in kept.values}
-        removed = tuple(key for key in kept.changed if key not in kept.values)
-        return StateChange(
-            head=self.head,
-            merge=MergeChanges(values=changed, removes=removed) if kept.changed else None,
-            status=SessionStatus.ACTIVE,
-            steps=kept.turn_steps,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +149,7 @@ class StateKeeper:
     async def _forward(self, state: SessionState, header: HotHeader, kept: SliceState) -> SessionState:
         """The last turn is in the thread and its commit was lost: commit it from the slice."""
         try:
-            await self._commit(_Turn(state.session_id, header.epoch, header.head, kept))
+            await self._commit(Turn(state.session_id, header.epoch, header.head, kept))
         except IdempotencyConflictError:
             await self._committed_before(state.session_id, header.epoch, header.head)
         return await self._loaded(state.session_id)
@@ -272,6 +240,15 @@ class StateKeeper:
         asked = await self._store.get_stop_request(request.session_id, request.run_id)
         return None if asked is None else asked.kind
 
+    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+        """Keep aside what a tool changes of the state; the same call again replaces it."""
+        if request.run_id is None:
+            return
+        # The key's last parts name the call; its position orders the calls of a turn.
+        call = "/".join(request.key.rsplit("/", 2)[-2:])
+        change = StagedChange(tool_call_id=call, merge_changes=changes, timestamp=request.position)
+        await self._store.stage_changes(request.session_id, request.run_id, change)
+
     async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
         own = step.commits and step.thread_id == request.session_id
@@ -279,7 +256,7 @@ class StateKeeper:
             return None
         kept = SliceState.model_validate_json(step.slice)
         try:
-            turn = _Turn(request.session_id, request.epoch, None, kept, *_ending(request), append=step)
+            turn = Turn(request.session_id, request.epoch, None, kept, *ending(request), append=step)
             promoted, appended = await self._commit(turn)
         except (SessionNotFoundError, IdempotencyConflictError):
             return None  # lost, or committed for a record that is gone: the step first, then its state
@@ -301,7 +278,7 @@ class StateKeeper:
         if appended.head.position < appended.header.committed:
             return None  # found again after a reset: the turns after it were committed, and it with them
         session_id, epoch = request.session_id, request.epoch
-        turn = _Turn(session_id, epoch, appended.head, kept, *_ending(request))
+        turn = Turn(session_id, epoch, appended.head, kept, *ending(request))
         try:
             promoted, _ = await self._commit(turn)
         except SessionNotFoundError:
@@ -326,7 +303,7 @@ class StateKeeper:
     async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
         return (await self._loaded(session_id)).custom_state if promoted else None
 
-    async def _commit(self, turn: _Turn) -> tuple[int, Appended | None]:
+    async def _commit(self, turn: Turn) -> tuple[int, Appended | None]:
         try:
             return await self._commit_with(turn, turn.run)
         except InvalidRequestError as error:
@@ -335,7 +312,7 @@ class StateKeeper:
             # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
             return await self._commit_with(turn, None)
 
-    async def _commit_with(self, turn: _Turn, run: RunChange | None) -> tuple[int, Appended | None]:
+    async def _commit_with(self, turn: Turn, run: RunChange | None) -> tuple[int, Appended | None]:
         kept = turn.kept
         store = self._store if turn.append is None or self._together is None else self._together
         result, appended = await store.save_state_and_promote_staging(
@@ -386,9 +363,3 @@ class StateKeeper:
         if run is not None and run.status.live:
             change = RunChange(status=status, completion_reason=status.value)
             await self._store.update_run(session_id, run_id, change, epoch=epoch)
-
-
-def _ending(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | None]:
-    if isinstance(request, RunStepInput) or request.reason is None:
-        return RunStatus.COMPLETED, None
-    return _RUN_ENDS.get(request.reason, RunStatus.COMPLETED), request.reason.value

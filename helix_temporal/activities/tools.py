@@ -9,9 +9,11 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.errors import HelixError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models._json import JsonObject
 from helix_temporal.models.hooks import (
     AfterUserMessage,
     BeforeUserMessage,
@@ -41,6 +43,7 @@ class ToolRunner:
         inline_result: Results up to so many bytes travel in the activity's result.
         inline_text: Texts of users up to so many bytes do.
         beat_every: Seconds between background heartbeats.
+        states: Takes what tools change of the state; None where there is no session store.
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class ToolRunner:
         inline_result: int = 2 * 1024,
         inline_text: int = 8 * 1024,
         beat_every: float = 1.0,
+        states: StateKeeper | None = None,
     ) -> None:
+        self._states = states
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._inline_text = inline_result, inline_text
         self._beat_every = beat_every
@@ -98,7 +103,17 @@ class ToolRunner:
             raise ApplicationError(
                 f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__
             ) from None
+        if outcome.state:
+            await self._stage(tool, request, outcome.state)
         return await self._result(request, outcome)
+
+    async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> None:
+        if self._states is None:
+            raise InvalidRequestError(
+                f"tool {tool.name!r} changes the session's state, but there is no session store; "
+                "set one (docs/settings.md) or return no state"
+            )
+        await self._states.stage(request, changes)
 
     async def _arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""

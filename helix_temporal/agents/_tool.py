@@ -53,6 +53,8 @@ class ToolOutcome:
         rewind: Take back the turn's steps and ask the model again.
         wait: End the turn here; somebody will send a message later.
         usage: What the tool itself used of models.
+        state: Changes of the session's custom state by key.  They are staged under the call's key, so
+            that attempts do not add up, and become part of the state with the turn.
     """
 
     content: str | list[JsonObject] = ""
@@ -60,6 +62,7 @@ class ToolOutcome:
     rewind: bool = False
     wait: bool = False
     usage: Usage | None = None
+    state: JsonObject | None = None
 
 
 class ToolHandler(Protocol):

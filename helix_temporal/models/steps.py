@@ -186,6 +186,7 @@ class ToolInput(Model):
     Attributes:
         key: The same for every attempt of this call, different for any other.
         position: Of the step that will take the result: names its payload.
+        run_id: Of the turn: what the tool changes of the state is staged under it.
     """
 
     session_id: Id
@@ -198,6 +199,7 @@ class ToolInput(Model):
     position: Position
     large: bool = False
     metadata: dict[str, str] = Field(default_factory=dict)
+    run_id: str | None = None
 
 
 class ToolResult(Model):

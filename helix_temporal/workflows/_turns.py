@@ -306,6 +306,7 @@ class Turn:
                     key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
                     turn=self._number,
                     position=result.head.position,
+                    run_id=self.run_id,
                     **_present(metadata=request.metadata or None),
                 ),
             )

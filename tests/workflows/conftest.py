@@ -33,7 +33,7 @@ TIMEOUTS = Timeouts(
 
 
 def make_settings(
-    temporal_address: str, redis_url: str, s3: S3Endpoint, name: str, **changes: Any
+    temporal_address: str, redis_url: str | None, s3: S3Endpoint, name: str, **changes: Any
 ) -> Settings:
     """Settings with a task queue and prefixes named ``name``, and short time-outs."""
     fields: dict[str, Any] = {
