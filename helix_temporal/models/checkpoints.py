@@ -101,7 +101,8 @@ class StagedChange(StoredModel):
 
     Attributes:
         patches: RFC 6902; when given, they alone count.
-        merge_changes: The same change by key, for callers without patches.
+        merge_changes: The same change by key, for callers without patches: a list is added to the list
+            that is there, anything else replaces what is there.
         timestamp: Changes are promoted in the order of (timestamp, tool call id).
     """
 

@@ -142,7 +142,8 @@ class CheckpointStore(Protocol):
     ) -> SessionState:
         """Make a checkpoint's state the present one; version +1, later checkpoints marked.
 
-        The thread is cut to the checkpoint's head where this store has it.
+        The thread is cut to the checkpoint's head where this store has it, unless the caller has it open
+        under ``epoch``: then the cut is the caller's.  Counters of the session's life do not go back.
 
         Raises:
             CheckpointNotFoundError, StaleStateError, ThreadBehindStateError: See there.
@@ -150,7 +151,11 @@ class CheckpointStore(Protocol):
         ...
 
     async def prune_checkpoints(self, session_id: str, *, keep_last: int, epoch: int | None = None) -> int:
-        """Remove all but the newest; never one that a suspension refers to.  How many went."""
+        """Remove all but the newest; never one that a suspension refers to.  How many went.
+
+        Raises:
+            InvalidRequestError: ``keep_last`` is 0.
+        """
         ...
 
     async def build_snapshot(self, session_id: str) -> SessionSnapshot | None:

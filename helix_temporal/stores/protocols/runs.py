@@ -39,7 +39,9 @@ class RunStore(Protocol):
     ) -> RunStarted | RunStartRefused:
         """Start a run if no run is live and the session is where the caller planned from.
 
-        ``expect_current_run`` may name a run that is over; the same ``run_id`` again returns the run.
+        ``expect_current_run`` may name a run that is over: the one that was last when the caller planned.
+        The same ``run_id`` again returns the run.  Without ``expect_status`` a session of every status but
+        ``failed`` starts one; it is active from then on.
         """
         ...
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
@@ -67,4 +69,19 @@ class Apart:
         self.hot = MemoryThreads(clock=self.clock)
         self.records = WatchedSessions(None, clock=self.clock)
         self.threads = HotThreads(self.hot)
+        self.store = RecordSessions(self.records, self.threads)
+
+
+@dataclass
+class Tiered:
+    """Sessions and hot threads in one place or two, the threads archived in blobs."""
+
+    keeps_threads: bool
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.hot = MemoryThreads(clock=self.clock)
+        self.blobs = MemoryBlobs()
+        self.records = WatchedSessions(self.hot if self.keeps_threads else None, clock=self.clock)
+        self.threads = TieredThreads(self.hot, self.blobs, clock=self.clock)
         self.store = RecordSessions(self.records, self.threads)
