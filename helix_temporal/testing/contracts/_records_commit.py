@@ -150,6 +150,8 @@ class WriteContract(SessionRecordsFixtures):
         await committed(store, a_change(session_id, 1, puts=(again,)))
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
         assert view.all(RecordKind.STAGED, "s1") == (puts[1], again)
+        page = await store.page(session_id, RecordKind.STAGED, limit=9)
+        assert (page.records, page.total) == ((puts[1], again), 2)
 
     async def test_the_same_key_in_another_group_or_kind_is_another_record(
         self, store: SessionRecords, session_id: str
@@ -169,6 +171,7 @@ class WriteContract(SessionRecordsFixtures):
         page = await store.page(session_id, RecordKind.CHECKPOINT, limit=9)
         assert (keys(page.records), page.total) == (["c2"], 1)
         assert (await view_of(store, session_id, (RecordKind.STAGED, "s1"))).records == ()
+        assert (await store.view(session_id, Wanted(keys=names))).records == ()
 
     async def test_clears_take_one_group_of_one_kind(self, store: SessionRecords, session_id: str) -> None:
         """Committing a step drops what was staged for it, and nothing of the next one."""
@@ -176,6 +179,8 @@ class WriteContract(SessionRecordsFixtures):
         puts = (staged("s1", "a"), staged("s1", "b"), staged("s2", "a"), step)
         await committed(store, a_change(session_id, puts=puts))
         await committed(store, a_change(session_id, 1, clears=((RecordKind.STAGED, "s1"),)))
+        cleared = await store.view(session_id, Wanted(keys=(puts[0].name, puts[1].name)))
+        assert cleared.records == ()
         wanted = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
         view = await view_of(store, session_id, *wanted)
         assert {each.name for each in view.records} == {puts[2].name, step.name}
