@@ -1,5 +1,6 @@
 """The session store's staging, and the commit of a step."""
 
+from dataclasses import replace
 from typing import Literal
 
 from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadNotFoundError
@@ -20,7 +21,7 @@ from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import RecordKind
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import _commit, _staging
-from helix_temporal.stores.sessions._base import Base
+from helix_temporal.stores.sessions._base import STATE, Base
 from helix_temporal.stores.sessions._checks import checked, checked_version
 from helix_temporal.stores.sessions._commit import StepRequest
 from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
@@ -183,9 +184,24 @@ class CommitPart(Base):
             ):
                 raise
             done = await self._committed(call, request)
+        if done.appended is not None and done.appended.head != done.answer.head:
+            return await self._moved(call, done.answer, done.appended), done.appended
         if done.appended is not None or not self._threads.here:
             return done.answer, done.appended
         return done.answer, await self._repeated_step(append)
+
+    async def _moved(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
+        """Another attempt's answer came between look and commit, and stands: the state names its head."""
+
+        def decide(seen: Seen) -> Decision[int]:
+            state = seen.present
+            if state.head != result.head:
+                return Decision(state.version)
+            after = seen.bumped(head=appended.head)
+            return Decision(after.version, after)
+
+        version = await self._made(replace(call, operation_id=None), STATE, decide, int)
+        return result.model_copy(update={"head": appended.head, "new_version": version})
 
     async def _repeated_step(self, append: StepAppend) -> Appended | None:
         """The step of a commit that was made before; None if the thread has been cut since."""

@@ -88,6 +88,25 @@ class TestATurnCommit:
         assert appended is not None
         assert appended.head == result.head == Head(position=3, last_id="first")
 
+    async def test_names_the_head_of_an_answer_that_came_between(self, place: Together) -> None:
+        """A late attempt appended after the look: the state goes with the thread as it is."""
+        await place.store.create_session("s")
+        await place.store.append_messages("s", [Message(id="hi", role="user", content="hi")])
+        rival, step = await a_step(place, "s", "q", "rival"), await a_step(place, "s", "q", "mine")
+
+        def be_faster(_: SessionCommit) -> None:
+            place.hot.append_now(rival)
+
+        place.records.before_commit = be_faster
+        result, appended = await place.store.save_state_and_promote_staging(
+            "s", StateChange(steps=1), StepCommit(step_id="t"), append=step
+        )
+        assert appended is not None
+        assert appended.head == result.head == Head(position=3, last_id="rival")
+        state = await place.store.load_state("s")
+        assert state is not None
+        assert (state.head, state.version) == (result.head, result.new_version)
+
 
 class TestAnUnclearCommit:
     async def test_is_repeated_by_its_operation(self, place: Together) -> None:
