@@ -26,8 +26,8 @@ class BreakingCalls:
 
     def __getattr__(self, name: str) -> Any:
         """The inner one's method, with a point before it and one after it."""
-        found = getattr(self._inner, name)
-        if not callable(found) or name in {"scan", "close"}:
+        found: Any = getattr(self._inner, name)
+        if name in {"scan", "close", "keeps_threads", "durable"}:
             return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -42,7 +42,7 @@ async def postgres(postgres_dsn: str, prefix: str) -> AsyncIterator[Place]:
 
 
 async def test_in_memory_all_or_nothing_happens() -> None:
-    """Before and after each call of the port."""
+    """Before and after each call of the port (case 46)."""
     faults = Faults()
     async with memory_place()() as place:
         broken = store_over(Place(breaking_records(place.records, faults), place.threads))
@@ -51,7 +51,7 @@ async def test_in_memory_all_or_nothing_happens() -> None:
 
 
 async def test_in_files_all_or_nothing_happens(tmp_path: Path) -> None:
-    """The process is killed after each system call of the write."""
+    """The process is killed after each system call of the write (case 46)."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.contracts._session_crash_files", str(tmp_path / "data"), str(len(SEEDS)),
         cwd=ROOT, stderr=asyncio.subprocess.PIPE,
@@ -61,7 +61,7 @@ async def test_in_files_all_or_nothing_happens(tmp_path: Path) -> None:
 
 
 async def test_in_redis_all_or_nothing_happens(redis_url: str, redis_prefix: str) -> None:
-    """Before and after each command and script."""
+    """Before and after each command and script (case 46)."""
     connection = BreakingConnection(redis_url, prefix=redis_prefix, timeout=60)
     connection.faults = Faults()
     broken = store_over(Place(RedisSessions(connection), RedisThreads(connection)))
@@ -73,7 +73,7 @@ async def test_in_redis_all_or_nothing_happens(redis_url: str, redis_prefix: str
 
 
 async def test_in_postgres_all_or_nothing_happens(postgres_dsn: str, postgres: Place, prefix: str) -> None:
-    """Before and after each statement."""
+    """Before and after each statement (case 46)."""
     faults = Faults()
     adapter = BreakingAdapter(AsyncpgAdapter.from_dsn(postgres_dsn, timeout=60), faults)
     broken = Place(

@@ -1,6 +1,6 @@
 """The life of a session: create, load, exists, and what a state keeps."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -85,21 +85,49 @@ TRICKY: dict[str, Any] = {
 }
 
 
+_CALL: Final = PendingClientToolCall(
+    tool_call_id="call-1",
+    tool_name="ask",
+    input=TRICKY,
+    kind="approval",
+    approval_id="approval-1",
+    run_id="run-1",
+    step_id="step-1",
+    created_at=1,
+    deadline_at=2**53 + 1,
+    response=ClientToolResponse(outcome="denied", result=[1, {}], error="no"),
+    responded_at=3,
+)
+_COMPLETED: Final = CompletedClientToolCall(
+    tool_call_id="call-0", outcome="expired", completed_at=9, result_hash="abc"
+)
+_SUSPENSION: Final = SuspensionContext(
+    kind="approval",
+    run_id="run-1",
+    step_id="step-1",
+    tool_call_ids=("call-1",),
+    assistant_message_position=3,
+    completed_tool_results={"call-0": {"ok": True}},
+    resume_payload={"go": "on"},
+    suspended_at=11,
+)
+_WAIT: Final = SuspendedChildWait(
+    sub_session_id="the child",
+    tool_call_id="call-1",
+    agent_type="helper",
+    child_kind="remote",
+    since=12,
+    resolved=True,
+    result={"done": None},
+)
+_TRACING: Final = TracingContext(
+    trace_id="0af7", span_id="b7ad", trace_flags="01", trace_state="k=v", vendor={"x": "y"}
+)
+_ORIGIN: Final = ForkOrigin(session_id="origin", checkpoint_id="cp", head=Head(position=1, last_id="x"), at=5)
+
+
 def a_full_state(state: SessionState) -> SessionState:
     """Every field with a value that is not its default."""
-    call = PendingClientToolCall(
-        tool_call_id="call-1",
-        tool_name="ask",
-        input=TRICKY,
-        kind="approval",
-        approval_id="approval-1",
-        run_id="run-1",
-        step_id="step-1",
-        created_at=1,
-        deadline_at=2**53 + 1,
-        response=ClientToolResponse(outcome="denied", result=[1, {}], error="no"),
-        responded_at=3,
-    )
     return changed(
         state,
         agent_type="clerk ü",
@@ -119,41 +147,14 @@ def a_full_state(state: SessionState) -> SessionState:
         metadata={"tenant": "acme", "deep": {"er": [1]}},
         parent_session_id="the parent",
         root_session_id="the root",
-        forked_from=ForkOrigin(
-            session_id="origin", checkpoint_id="cp", head=Head(position=1, last_id="x"), at=5
-        ),
-        pending_client_tool_calls={"call-1": call},
-        completed_client_tool_calls={
-            "call-0": CompletedClientToolCall(
-                tool_call_id="call-0", outcome="expired", completed_at=9, result_hash="abc"
-            )
-        },
+        forked_from=_ORIGIN,
+        pending_client_tool_calls={"call-1": _CALL},
+        completed_client_tool_calls={"call-0": _COMPLETED},
         client_tool_call_ownership={"call-1": "the child"},
-        suspension_context=SuspensionContext(
-            kind="approval",
-            run_id="run-1",
-            step_id="step-1",
-            tool_call_ids=("call-1",),
-            assistant_message_position=3,
-            completed_tool_results={"call-0": {"ok": True}},
-            resume_payload={"go": "on"},
-            suspended_at=11,
-        ),
-        suspended_awaiting_children=(
-            SuspendedChildWait(
-                sub_session_id="the child",
-                tool_call_id="call-1",
-                agent_type="helper",
-                child_kind="remote",
-                since=12,
-                resolved=True,
-                result={"done": None},
-            ),
-        ),
+        suspension_context=_SUSPENSION,
+        suspended_awaiting_children=(_WAIT,),
         suspended_step_id="step-1",
-        tracing_context=TracingContext(
-            trace_id="0af7", span_id="b7ad", trace_flags="01", trace_state="k=v", vendor={"x": "y"}
-        ),
+        tracing_context=_TRACING,
         expires_at=2**53 + 1,
         workspaces=(WorkspaceRef(provider_id="docker", workspace_id="w1"),),
         cleanup_pending=True,
