@@ -80,6 +80,7 @@ class Stage:
         self._agent = chaos_agent(ledger, model_seconds=0, tool_seconds=0)
         self._booked = BookedHot(self.backends.hot, ledger)
         self._seconds = itertools.count()
+        self._made: list[Backends] = []
         self.calm = self.worker()
 
     @classmethod
@@ -90,6 +91,9 @@ class Stage:
         try:
             yield stage
         finally:
+            # Threads are the stage's, behind faults that must not strike now; sessions are a worker's own.
+            for place in [each for made in stage._made for each in made._places.values()]:
+                await place.close()
             await stage.backends.close()
             stage.ledger.close()
 
@@ -98,14 +102,13 @@ class Stage:
         around = boundaries or Boundaries()
         blobs = self.backends.blobs
         assert blobs is not None
-        return Worker(
-            WrappedBackends(
-                self._settings,
-                hot=lambda _: around.around_store(self._booked, "hot"),
-                blobs=lambda _: around.around_store(blobs, "blobs"),
-            ),
-            self._agent,
+        backends = WrappedBackends(
+            self._settings,
+            hot=lambda _: around.around_store(self._booked, "hot"),
+            blobs=lambda _: around.around_store(blobs, "blobs"),
         )
+        self._made.append(backends)
+        return Worker(backends, self._agent)
 
     def task(self, activity: str, request: Any, *, run: str = "run-1") -> Task:
         """Schedule an activity: later ones have later times."""
