@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
-from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecords
 from helix_temporal.testing.contracts._records_base import (
     BY_CREATION,
     WAYS,
     ListFixtures,
     a_change,
+    a_record,
     a_removal,
     a_row,
     all_pages,
@@ -144,6 +145,8 @@ class ListContract(ListFixtures):
         """So does one that is refused."""
         before = await listed.list_sessions(SessionQuery())
         await committed(listed, a_change("a", 1, row=None))
+        put = a_record("o1", RecordKind.OPERATION, order=5)
+        await committed(listed, a_change("a", 2, row=None, puts=(put,)))
         assert await listed.commit(a_change("b", 0, row=a_row("b", user_id="u9"))) is None
         assert await listed.list_sessions(SessionQuery()) == before
 

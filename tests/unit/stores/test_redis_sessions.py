@@ -226,6 +226,16 @@ async def test_an_older_update_never_replaces_a_newer_one(backend: RedisBackend)
     assert (await backend.sessions.list_sessions(SessionQuery(user_id="new"))).total == 1
 
 
+async def test_a_session_keeps_its_birth(backend: RedisBackend) -> None:
+    """Commits of one life are told apart by what they count, not by a clock that may be set back."""
+    births = set[int]()
+    for revision in range(3):
+        await backend.sessions.commit(change("s", revision))
+        births.add((await told(backend, "s")).birth)
+    await backend.sessions.commit(SessionCommit("s", 3, EPOCH, deletes=True))
+    assert births == {(await told(backend, "s")).birth}
+
+
 async def test_an_older_update_never_revives_a_deleted_session(backend: RedisBackend) -> None:
     """Lists must not show what cannot be read."""
     await backend.sessions.commit(change("s", expires_at=1, cleanup_pending=True))
