@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, cold, sessions, start, states, turns
+from bench import append, cold, sessions, start, stateful, states, turns
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -25,6 +25,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "tail": cold.tail,
     "history": sessions.history,
     "turns": turns.turns,
+    "stateful": stateful.stateful,
     "commit": states.commit,
     "appended": states.append,
     "list": states.listed,

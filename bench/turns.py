@@ -165,11 +165,12 @@ async def _rows(lab: Lab, field: Field, sessions: int, count: int) -> list[Row]:
         rows.append(
             compared(name, "turns/s", found[ours], found[bare], at_least=least, note=f"floor: {bare}")
         )
-        rows += _cpu_rows(field, ours, bare, sessions)
+        rows += cpu_rows(field, ours, bare, sessions)
     return rows
 
 
-def _cpu_rows(field: Field, ours: str, bare: str, sessions: int) -> list[Row]:
+def cpu_rows(field: Field, ours: str, bare: str, sessions: int) -> list[Row]:
+    """Processor time that a turn takes in each process."""
     # The first of them is the warm-up.
     mine, floors = field.cpu[f"{ours}/{sessions}"][1:], field.cpu[f"{bare}/{sessions}"][1:]
     rows = []
