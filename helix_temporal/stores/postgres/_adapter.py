@@ -20,6 +20,9 @@ class _Connection(asyncpg.Connection):
         """Nothing to undo: no statement of ours leaves anything in a session.  Saves a round trip a call."""
         return ""
 
+    _get_reset_query = get_reset_query
+    """Its name before asyncpg 0.30."""
+
 
 class AsyncpgAdapter:
     """`PostgresAdapter` over an asyncpg pool.
