@@ -5,6 +5,8 @@ from helix_temporal.workflows._hooks import SessionHooks
 from helix_temporal.workflows._keeper import KeepWorkflow
 from helix_temporal.workflows._maintenance import SweepWorkflow
 from helix_temporal.workflows._session import AgentSession
+from helix_temporal.workflows._session_store import SessionStoreCalls
+from helix_temporal.workflows._stores import CheckpointCalls, LockCalls, UsageCalls
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 from helix_temporal.workflows._workflow import SessionWorkflow
 
@@ -14,12 +16,16 @@ WORKFLOWS = (SessionWorkflow, CleanupWorkflow, KeepWorkflow, SweepWorkflow, Thre
 __all__ = [
     "WORKFLOWS",
     "AgentSession",
+    "CheckpointCalls",
     "CleanupWorkflow",
     "KeepWorkflow",
+    "LockCalls",
     "SessionHooks",
+    "SessionStoreCalls",
     "SessionWorkflow",
     "SweepWorkflow",
     "ThreadReply",
     "ThreadRequest",
     "ThreadWorkflow",
+    "UsageCalls",
 ]

@@ -99,7 +99,7 @@ class TemporalCalls:
             SessionActivities.open, request, **self.store_options(beats=True)
         )
         try:
-            opened = await _typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
+            opened = await typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
         except Exception as error:
             if cancels:
                 raise asyncio.CancelledError from error
@@ -110,13 +110,13 @@ class TemporalCalls:
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
-        return await _typed(
+        return await typed(
             workflow.execute_activity_method(SessionActivities.run_step, request, **self.model_options())
         )
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
-        return await _typed(
+        return await typed(
             workflow.execute_activity_method(SessionActivities.end_turn, request, **self.model_options())
         )
 
@@ -124,7 +124,7 @@ class TemporalCalls:
         """Text of an answer that was given before; None if it is too long."""
         request = LoadAnswerInput(thread_id=thread_id, answer=answer)
         return (
-            await _typed(
+            await typed(
                 workflow.execute_activity_method(
                     SessionActivities.load_answer, request, **self.store_options()
                 )
@@ -164,7 +164,7 @@ class TemporalCalls:
             retry_policy=self._retry(maximum_attempts=3),
         )
         # A cancel must not look like a hook that failed.
-        decision: UserMessageDecision | None = await _typed(call)
+        decision: UserMessageDecision | None = await typed(call)
         return decision
 
     async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:
@@ -233,7 +233,7 @@ class TemporalCalls:
         )
 
 
-async def _typed(call: Awaitable[R]) -> R:
+async def typed(call: Awaitable[R]) -> R:
     """Raise what the activity raised, rather than Temporal's wrapping of it."""
     try:
         return await call

@@ -12,7 +12,10 @@ from temporalio import activity, workflow
 
 from helix_temporal import errors
 from helix_temporal.activities import LockActivities, SessionActivities, ThreadActivities, UsageActivities
+from helix_temporal.activities.checkpoints import CheckpointActivities
+from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.workflows import WORKFLOWS, _live, _thread
@@ -21,13 +24,19 @@ HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
 MODELS: Final = (
     "agents",
+    "checkpoints",
+    "cleanup",
     "hooks",
     "locks",
     "maintenance",
     "messages",
+    "queries",
     "records",
+    "runs",
     "sessions",
+    "states",
     "steps",
+    "store_calls",
     "threads",
     "usage",
 )
@@ -66,7 +75,16 @@ def _bare(schema: Any) -> Any:
 
 
 def _activities() -> list[str]:
-    holders = (SessionActivities, ThreadActivities, MaintenanceActivities, LockActivities, UsageActivities)
+    holders = (
+        SessionActivities,
+        SessionStoreActivities,
+        CheckpointActivities,
+        CleanupActivities,
+        ThreadActivities,
+        MaintenanceActivities,
+        LockActivities,
+        UsageActivities,
+    )
     methods = [method for holder in holders for _, method in inspect.getmembers(holder, inspect.isfunction)]
     found = [activity._Definition.from_callable(method) for method in methods]
     return [each.name for each in found if each is not None and each.name is not None]

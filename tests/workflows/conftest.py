@@ -19,6 +19,7 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._caller import CallActivity
+from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
 
@@ -101,7 +102,7 @@ async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         settings,
         desk.agents(),
         options=SessionOptions(idle_timeout=60),
-        workflows=[EmbeddedSession, CallActivity],
+        workflows=[EmbeddedSession, CallActivity, Clerk],
         drain=1.0,
     ) as served:
         yield Stand(served, desk)
