@@ -26,8 +26,6 @@ from helix_temporal.stores.protocols.session_records import (
     Wanted,
 )
 
-EVERYTHING: Final = Wanted()
-
 
 @dataclass(frozen=True, slots=True)
 class HeldSession:
@@ -39,6 +37,8 @@ class HeldSession:
     records: Mapping[RecordKey, SessionRecord] = field(default_factory=dict)
 
 
+_NOWHERE: Final[tuple[int, str, RecordKey | None]] = (-(2**63), "", None)
+
 NOTHING: Final = HeldSession()
 """What is held of a session that nobody has ever written."""
 
@@ -46,12 +46,19 @@ NOTHING: Final = HeldSession()
 def found(held: HeldSession, wanted: Wanted) -> tuple[SessionRecord, ...]:
     """The records that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.records]
-    groups = set(wanted.groups)
-    names += [each.name for each in held.records.values() if (each.kind, each.group) in groups]
-    for kind in wanted.newest:
-        of_kind = [each for each in held.records.values() if each.kind is kind]
-        if of_kind:
-            names.append(max(of_kind, key=_place).name)
+    if not wanted.groups and not wanted.newest:
+        return tuple(held.records[name] for name in dict.fromkeys(names))
+    groups, newest = set(wanted.groups), dict.fromkeys(wanted.newest, _NOWHERE)
+    looked_at = {kind for kind, _ in groups} | newest.keys()
+    for name, record in held.records.items():
+        kind = name.kind
+        if kind not in looked_at:
+            continue
+        if (kind, name.group) in groups:
+            names.append(name)
+        if kind in newest and (record.order, name.key) > newest[kind][:2]:
+            newest[kind] = (record.order, name.key, name)
+    names += [name for _, _, name in newest.values() if name is not None]
     return tuple(held.records[name] for name in dict.fromkeys(names))
 
 

@@ -37,6 +37,7 @@ class StepRequest:
         append: The step's messages, if they are given.
         appends: They are part of this very commit.
         head: Where the thread stands after them, if they were appended before.
+        known_digest: See `digested`.
     """
 
     next_state: SessionState | StateChange
@@ -46,11 +47,16 @@ class StepRequest:
     expected: int | AnyVersion | None = None
     appends: bool = True
     head: Head | None = None
+    known_digest: str = ""
 
     @property
     def key(self) -> str:
         """Of the record that closes the step."""
         return f"run:{self.step.run_id or ''}"
+
+    def digested(self) -> "StepRequest":
+        """The same with its digest at hand: it is asked for again and again."""
+        return replace(self, known_digest=self.digest())
 
     def digest(self) -> str:
         """What tells a repeat from another commit.
@@ -58,6 +64,8 @@ class StepRequest:
         Of a step with a model's answer only where it stands and what it answers: attempts may each have
         their own answer, and the first one counts.
         """
+        if self.known_digest:
+            return self.known_digest
         append = self.append
         if append is None:
             return digest(self.step, self._content(), self.run)

@@ -106,7 +106,7 @@ class CommitPart(Base):
             append,
             None if run is None else checked(run, RunChange),
             checked_version(expected_version),
-        )
+        ).digested()
         _commit.check_request(session_id, request)
         call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
         if append is None:
