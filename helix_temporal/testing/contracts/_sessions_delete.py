@@ -127,7 +127,7 @@ class DeleteContract(SessionFixtures):
         self, store: SessionStore, session_id: str, name: str
     ) -> None:
         """Late writers learn that the session is deleted, and don't revive it (case 10)."""
-        await self._furnish(store, session_id)
+        await store.create_session(session_id)
         await store.delete_session(session_id)
         with pytest.raises(SessionNotFoundError):
             await MUTATIONS[name](store, session_id)
