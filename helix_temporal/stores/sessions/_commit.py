@@ -97,8 +97,10 @@ def wanted(request: StepRequest, *, thread: bool) -> Wanted:
     """What a commit looks at."""
     step = request.step
     runs = _runs.wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
+    # Whether a cut is pending matters only where the thread may know better than the caller.
+    orders = _orders.KEYS if isinstance(request.next_state, SessionState) and not request.append else ()
     return Wanted(
-        keys=(RecordKey(RecordKind.STEP, request.key, step.step_id), *runs, *_orders.KEYS),
+        keys=(RecordKey(RecordKind.STEP, request.key, step.step_id), *runs, *orders),
         groups=((RecordKind.STAGED, step.step_id),),
         newest=(RecordKind.CHECKPOINT,),
         thread=thread,
