@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli import thread
+from helix_temporal.cli.cleanup import cleanup
 from helix_temporal.cli.dev import dev
 from helix_temporal.cli.migrate import migrate
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(cleanup)
 app.command()(dev)
 app.command()(migrate)
 app.add_typer(thread.app, name="thread")

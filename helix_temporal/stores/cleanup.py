@@ -27,6 +27,8 @@ _PURGE: Final = 1000
 
 Report = Callable[[str | None, CleanupSummary], None]
 """Told after each page: where to go on, and what was done so far."""
+ReportOld = Callable[[AgeCleanupSummary], None]
+"""Told after each page what was done so far."""
 
 
 class Cleanup:
@@ -72,7 +74,7 @@ class Cleanup:
                 break
         return summary if request.dry_run else await self._finish_pending(request.page, summary)
 
-    async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
+    async def old(self, request: CleanUpOldInput, report: ReportOld | None = None) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for ``max_age_ms``.
 
         Raises:
@@ -90,6 +92,8 @@ class Cleanup:
             page = await self._store.list_sessions(query)
             for each in page.sessions:
                 summary = await self._delete(each, summary, dry_run=request.dry_run)
+            if report is not None:
+                report(summary)
             if page.next_cursor is None:
                 return summary
             query = query.model_copy(update={"cursor": page.next_cursor})

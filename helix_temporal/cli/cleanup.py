@@ -1,0 +1,135 @@
+"""``helix-temporal cleanup``: what the maintenance worker's schedule does, once and from here."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from helix_temporal.backends import Backends
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.models.cleanup import (
+    DAY_MS,
+    AgeCleanupSummary,
+    CleanupError,
+    CleanUpExpiredInput,
+    CleanupInput,
+    CleanUpOldInput,
+    CleanupSummary,
+    PurgeOperationsInput,
+)
+from helix_temporal.settings import Settings
+from helix_temporal.stores.cleanup import Cleanup
+
+Row = tuple[str, int]
+
+
+Expired = Annotated[bool, typer.Option("--expired", help="End sessions that are past their time.")]
+OlderThan = Annotated[
+    float | None,
+    typer.Option(metavar="DAYS", help="Delete sessions that nobody has changed for so long, and threads."),
+]
+Operations = Annotated[
+    bool, typer.Option("--operations", help="Forget operations that are older than a week.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; count.")]
+
+
+def cleanup(
+    *,
+    expired: Expired = False,
+    older_than: OlderThan = None,
+    operations: Operations = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Clean up the session store; without options, what the schedule does: --expired and --operations.
+
+    Sessions are looked at and changed one by one, under their versions: who uses one meanwhile keeps it.
+    Exit status 1 if one of them failed.
+    """
+    if not (expired or operations or older_than is not None):
+        expired = operations = True
+    wanted = CleanupInput(
+        expired=CleanUpExpiredInput(dry_run=dry_run) if expired else None,
+        operations=PurgeOperationsInput() if operations else None,
+    )
+    try:
+        if older_than is not None:
+            wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
+        errors = asyncio.run(_clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run))
+    except HelixError as error:
+        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+    if errors:
+        raise typer.Exit(1)
+
+
+def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
+    milliseconds = int(days * DAY_MS)
+    if milliseconds < 1000:
+        raise InvalidConfigError(f"--older-than: {days} days; at least a second expected")
+    return CleanUpOldInput(max_age_ms=milliseconds, dry_run=dry_run)
+
+
+async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) -> int:
+    backends = Backends(settings)
+    try:
+        if backends.sessions is None or settings.state_in == "memory":
+            raise InvalidConfigError(
+                "sessions are in no store that can be reached from here;"
+                " give HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
+            )
+        work = Cleanup(backends.sessions)
+        errors = 0
+        if wanted.expired is not None:
+            ended = await work.expired(wanted.expired, _say_expired)
+            errors += _show(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
+        if wanted.old is not None:
+            old = await work.old(wanted.old, _say_old)
+            errors += _show(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
+        if wanted.operations is not None:
+            if dry_run:
+                typer.echo("operations: not counted, a dry run changes nothing")
+            else:
+                forgotten = await work.operations(wanted.operations.older_than_ms)
+                _show([("operations forgotten", forgotten)])
+        return errors
+    finally:
+        await backends.close()
+
+
+def _say_expired(_cursor: str | None, summary: CleanupSummary) -> None:
+    typer.echo(f"  looked at {summary.detected:,} past their time", err=True)
+
+
+def _say_old(summary: AgeCleanupSummary) -> None:
+    typer.echo(f"  looked at {summary.scanned:,} that are old", err=True)
+
+
+def _rows_expired(summary: CleanupSummary, *, dry_run: bool) -> list[Row]:
+    return [
+        ("sessions past their time", summary.detected),
+        ("  had finished before", summary.already_terminal),
+        ("  would be ended" if dry_run else "  used meanwhile, left alone", summary.skipped),
+        ("  ended now", summary.marked),
+        ("workspace snapshots deleted", summary.snapshots_deleted),
+    ]
+
+
+def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
+    return [
+        ("old sessions, would be deleted" if dry_run else "old sessions", summary.scanned),
+        ("  used meanwhile, left alone", summary.changed),
+        ("  deleted", summary.deleted),
+    ]
+
+
+def _show(rows: Sequence[Row], errors: Sequence[CleanupError] = (), error_count: int = 0) -> int:
+    for name, number in rows:
+        typer.echo(f"{name:<32}{number:>10,}")
+    for each in errors:
+        typer.secho(f"{each.session_id}: {each.stage}: {each.message}", fg="red", err=True)
+    if error_count > len(errors):
+        typer.secho(f"and {error_count - len(errors):,} more", fg="red", err=True)
+    return error_count

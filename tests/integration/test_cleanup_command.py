@@ -1,0 +1,180 @@
+"""``helix-temporal cleanup`` on real stores."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from helix_temporal.backends import Backends
+from helix_temporal.cli._app import app
+from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
+from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+R = TypeVar("R")
+LATE = CreateSession(expires_at=1)
+TWO_SECONDS = "0.000024"
+"""In days."""
+
+
+@pytest.fixture(params=["postgres", "redis", "file"])
+def variables(
+    request: pytest.FixtureRequest,
+    postgres_dsn: str,
+    redis_url: str,
+    table_prefix: str,
+    redis_prefix: str,
+    tmp_path: Path,
+) -> dict[str, str]:
+    """A store of the test's own, empty."""
+    places = {
+        "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
+        "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
+        "file": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
+    }
+    chosen = places[request.param]
+    if request.param == "postgres":
+        assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
+    return chosen
+
+
+def with_store(variables: dict[str, str], use: Callable[[SessionStore], Awaitable[R]]) -> R:
+    """Use the store as a worker would."""
+
+    async def run() -> R:
+        backends = Backends(Settings.from_env(variables))
+        assert backends.sessions is not None
+        try:
+            return await use(backends.sessions)
+        finally:
+            await backends.close()
+
+    return asyncio.run(run())
+
+
+def create(variables: dict[str, str], **sessions: CreateSession) -> None:
+    async def each(store: SessionStore) -> None:
+        for session_id, options in sessions.items():
+            await store.create_session(session_id, options)
+
+    with_store(variables, each)
+
+
+def load(variables: dict[str, str], session_id: str) -> SessionState | None:
+    return with_store(variables, lambda store: store.load_state(session_id))
+
+
+def cleanup(variables: dict[str, str], *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["cleanup", *arguments], env=variables)
+
+
+def table(found: Result) -> dict[str, int]:
+    """The numbers that were printed."""
+    rows = [line.rsplit(None, 1) for line in found.stdout.splitlines()]
+    return {name.strip(): int(number.replace(",", "")) for name, number in rows}
+
+
+def test_it_ends_what_is_past_its_time_and_nothing_else(variables: dict[str, str]) -> None:
+    """Sessions that nobody comes back to must not look alive for ever."""
+    finished = CreateSession(expires_at=1, status=SessionStatus.COMPLETED)
+    create(variables, late=LATE, done=finished, live=CreateSession(expires_at=2**52), plain=CreateSession())
+    found = cleanup(variables)
+    assert found.exit_code == 0, found.output
+    assert table(found) == {
+        "sessions past their time": 2,
+        "had finished before": 1,
+        "used meanwhile, left alone": 0,
+        "ended now": 1,
+        "workspace snapshots deleted": 0,
+        "operations forgotten": 0,
+    }
+    late, live = load(variables, "late"), load(variables, "live")
+    assert late is not None
+    assert live is not None
+    assert (late.status, late.failure_reason) == (SessionStatus.FAILED, "session_expired")
+    assert live.status == SessionStatus.ACTIVE
+
+
+def test_a_dry_run_counts_and_changes_nothing(variables: dict[str, str]) -> None:
+    """One looks before one deletes."""
+    create(variables, late=LATE, old=CreateSession())
+    before = [load(variables, "late"), load(variables, "old")]
+    found = cleanup(variables, "--dry-run", "--expired", "--older-than", "0.1")
+    assert found.exit_code == 0, found.output
+    assert (table(found)["would be ended"], table(found)["old sessions, would be deleted"]) == (1, 0)
+    assert [load(variables, "late"), load(variables, "old")] == before
+
+
+def test_what_nobody_changed_for_long_is_deleted(variables: dict[str, str]) -> None:
+    """Retention is a promise to the people whose words these are."""
+    create(variables, one=CreateSession(), two=CreateSession())
+    assert table(cleanup(variables, "--older-than", "1"))["deleted"] == 0
+    with_store(variables, past(2000))
+    found = cleanup(variables, "--older-than", TWO_SECONDS)
+    assert found.exit_code == 0, found.output
+    assert table(found) == {"old sessions": 2, "used meanwhile, left alone": 0, "deleted": 2}
+    assert load(variables, "one") is None
+
+
+def past(milliseconds: int) -> Callable[[SessionStore], Awaitable[None]]:
+    """Wait until so much has passed by the store's own clock."""
+
+    async def wait(store: SessionStore) -> None:
+        until = await store.now() + milliseconds + 100
+        while await store.now() < until:  # noqa: ASYNC110 (the clock is the store's)
+            await asyncio.sleep(0.05)
+
+    return wait
+
+
+def test_progress_is_told_apart_from_the_numbers(variables: dict[str, str]) -> None:
+    """A long run shows that it goes on; the numbers alone go into a file."""
+    create(variables, late=LATE)
+    assert cleanup(variables, "--expired").stderr == "  looked at 1 past their time\n"
+
+
+def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables: dict[str, str]) -> None:
+    """Their provider lives in the maintenance worker: the mark stays for it, and cron sends a mail."""
+    workspace = WorkspaceRef(provider_id="disk", workspace_id="w1")
+    create(variables, late=LATE.model_copy(update={"workspaces": (workspace,)}))
+    found = cleanup(variables, "--expired")
+    assert found.exit_code == 1
+    assert "late: snapshots: no provider 'disk' was given" in found.stderr
+    late = load(variables, "late")
+    assert late is not None
+    assert (late.status, late.cleanup_pending) == (SessionStatus.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "message"),
+    [
+        ({}, [], "InvalidConfigError: sessions are in no store that can be reached from here"),
+        ({"HELIX_SESSION_STORE": "none"}, [], "InvalidConfigError: sessions are in no store"),
+        ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second"),
+        (
+            {"HELIX_POSTGRES_DSN": "postgresql://u:hunter2@127.0.0.1:1/db"},
+            [],
+            "StoreUnavailableError: PostgreSQL at",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(given: dict[str, str], arguments: list[str], message: str) -> None:
+    """No stack trace, and no password, in the log of a nightly run."""
+    clear: dict[str, Any] = dict.fromkeys(("HELIX_POSTGRES_DSN", "HELIX_REDIS_URL", "HELIX_DATA_DIRECTORY"))
+    failed = CliRunner().invoke(app, ["cleanup", *arguments], env={**clear, **given})
+    assert failed.exit_code == 1
+    assert failed.output.startswith(message)
+    assert "hunter2" not in failed.output
+    assert len(failed.output.splitlines()) == 1
+
+
+def test_tables_of_another_version_are_one_line(postgres_dsn: str, table_prefix: str) -> None:
+    """Somebody forgot to migrate: it says so."""
+    made = {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix}
+    failed = cleanup(made)
+    assert failed.exit_code == 1
+    assert failed.output.startswith("SchemaVersionError: ")
+    assert "helix-temporal migrate" in failed.output
