@@ -71,11 +71,30 @@ def test_ports_are_open_to_this_machine_only(compose: dict[str, Any]) -> None:
 
 def test_workers_come_by_profile_and_wait_for_all_servers(compose: dict[str, Any]) -> None:
     """One asks for them; by default one runs the worker one is writing."""
-    workers = {name: service for name, service in compose["services"].items() if "profiles" in service}
-    assert workers.keys() == WORKERS
-    assert all(worker["profiles"] == ["workers"] for worker in workers.values())
-    healthy = {name: {"condition": "service_healthy"} for name in SERVERS}
-    assert all(worker["depends_on"] == healthy for worker in workers.values())
+    asked_for = {name: service for name, service in compose["services"].items() if "profiles" in service}
+    assert asked_for.keys() == {*WORKERS, "migrate"}
+    assert all(service["profiles"] == ["workers"] for service in asked_for.values())
+    ready = {name: {"condition": "service_healthy"} for name in SERVERS}
+    ready["migrate"] = {"condition": "service_completed_successfully"}
+    assert all(asked_for[name]["depends_on"] == ready for name in WORKERS)
+
+
+def test_tables_are_made_once_before_the_workers(compose: dict[str, Any]) -> None:
+    """Workers refuse to start on tables of an older version, also at the second ``up``."""
+    migrate, worker = compose["services"]["migrate"], compose["services"]["session-worker"]
+    command = [*migrate["entrypoint"], *migrate["command"]]
+    assert command == ["helix-temporal", "migrate"]
+    assert migrate["environment"] == worker["environment"]
+    assert migrate["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    # A job: started again it would run for ever.
+    assert migrate["restart"] == "no"
+
+
+def test_the_worker_image_has_the_command_line() -> None:
+    """Migrations run from it; without its extra the command only says how to get it."""
+    dockerfile = (ROOT / "workers" / "Dockerfile").read_text()
+    assert '".[cli]"' in dockerfile
+    assert '"helix-temporal[cli]"' in dockerfile
 
 
 def test_the_environment_of_the_workers_is_read_by_settings(compose: dict[str, Any]) -> None:
