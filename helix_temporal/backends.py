@@ -91,8 +91,9 @@ class Backends:
 
     def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
         records = self._places[self.settings.state_in].sessions
-        store = RecordSessions(records, self.threads)
-        together = shared and self.tiered is None and self.settings.threads_in == self.settings.state_in
+        beside = shared and self.settings.threads_in == self.settings.state_in
+        store = RecordSessions(records, self.threads, together=beside)
+        together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RecordSessions(records)
         return store, StateKeeper(apart, self.threads, together=store if together else None)

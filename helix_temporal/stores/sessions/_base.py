@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.queries import Page
 from helix_temporal.stores._cursors import decode_cursor, encode_cursor
@@ -13,6 +14,7 @@ from helix_temporal.stores.protocols.session_records import (
     Wanted,
 )
 from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.sessions import _orders
 from helix_temporal.stores.sessions._checks import checked_limit
 from helix_temporal.stores.sessions._decisions import Call, Seen
 from helix_temporal.stores.sessions._loop import Decide, Loop
@@ -27,10 +29,20 @@ class Base:
     """The loop, and the threads beside it."""
 
     def __init__(
-        self, records: SessionRecords, threads: ThreadStore | None = None, *, require_epoch: bool = False
+        self,
+        records: SessionRecords,
+        threads: ThreadStore | None = None,
+        *,
+        together: bool | None = None,
+        require_epoch: bool = False,
     ) -> None:
+        if together and not records.keeps_threads:
+            raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
         self._loop = Loop(records, require_epoch=require_epoch)
-        self._threads = Threads(threads, records)
+        self._threads = Threads(
+            threads, records, together=records.keeps_threads if together is None else together
+        )
+        self._whole = Wanted(keys=_orders.KEYS, thread=self._threads.together)
 
     async def _see(self, session_id: str, wanted: Wanted = STATE) -> Seen:
         return await self._loop.see(validate_id(session_id, "session id"), wanted)

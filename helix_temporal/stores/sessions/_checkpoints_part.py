@@ -77,7 +77,9 @@ class CheckpointsPart(MessagesPart):
         expected = checked_version(expected_version)
         checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
         call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
-        wanted = Wanted(keys=(*_checkpoints.keys(checkpoint_id), *_orders.KEYS), thread=True)
+        wanted = Wanted(
+            keys=(*_checkpoints.keys(checkpoint_id), *_orders.KEYS), thread=self._threads.together
+        )
 
         async def decide(seen: Seen) -> Decision[SessionState] | None:
             state = seen.present

@@ -9,10 +9,10 @@ from helix_temporal.stores.sessions._decisions import Decision, Seen
 from helix_temporal.stores.sessions._orders import ThreadOrder
 
 
-def wanted(at_checkpoint: str | None) -> Wanted:
+def wanted(at_checkpoint: str | None, *, thread: bool) -> Wanted:
     """What a fork looks at in its source."""
     keys = _checkpoints.keys(at_checkpoint) if at_checkpoint is not None else ()
-    return Wanted(keys=(*keys, *_orders.KEYS), thread=True)
+    return Wanted(keys=(*keys, *_orders.KEYS), thread=thread)
 
 
 def found_again(

@@ -28,8 +28,6 @@ from helix_temporal.stores.sessions._life import check_version
 from helix_temporal.stores.sessions._messages import DEDUP, Known, KnownThreads
 from helix_temporal.stores.sessions._threads import Standing
 
-THREAD: Final = Wanted(keys=_orders.KEYS, thread=True)
-
 _TRIES: Final = 100
 
 
@@ -37,9 +35,14 @@ class MessagesPart(Base):
     """See `SessionStore`."""
 
     def __init__(
-        self, records: SessionRecords, threads: ThreadStore | None = None, *, require_epoch: bool = False
+        self,
+        records: SessionRecords,
+        threads: ThreadStore | None = None,
+        *,
+        together: bool | None = None,
+        require_epoch: bool = False,
     ) -> None:
-        super().__init__(records, threads, require_epoch=require_epoch)
+        super().__init__(records, threads, together=together, require_epoch=require_epoch)
         self._known = KnownThreads()
 
     async def append_messages(
@@ -71,7 +74,7 @@ class MessagesPart(Base):
 
         for number in range(_TRIES):
             try:
-                return await self._made(call, THREAD, decide, AppendResult)
+                return await self._made(call, self._whole, decide, AppendResult)
             except (HeadMovedError, FencedError) as error:
                 if "session_id" in error.facts:
                     raise
@@ -139,7 +142,7 @@ class MessagesPart(Base):
             puts = (_orders.record_of(order),) if order else ()
             return Decision(SaveResult(new_version=after.version), after, puts=puts)
 
-        result = await self._made(call, THREAD, decide, SaveResult)
+        result = await self._made(call, self._whole, decide, SaveResult)
         await self._threads.settle(session_id)
         return result
 
@@ -214,9 +217,9 @@ class MessagesPart(Base):
         return _messages.plan(session_id, records, at.head, there, places)
 
     async def _count(self, session_id: str) -> int:
-        seen = await self._see(session_id, THREAD)
+        seen = await self._see(session_id, self._whole)
         while seen.state is not None and await self._settled(seen):
-            seen = await self._see(session_id, THREAD)
+            seen = await self._see(session_id, self._whole)
         if seen.state is None:
             return 0
         there = await self._threads.standing(seen)

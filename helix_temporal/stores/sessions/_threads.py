@@ -52,20 +52,16 @@ class Threads:
 
     Args:
         store: None: messages are kept elsewhere, and this store is not asked for them.
+        together: Hot threads lie with the sessions, so that a step and a state are committed in one unit.
     """
 
-    def __init__(self, store: ThreadStore | None, records: SessionRecords) -> None:
-        self._store, self._records = store, records
+    def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
+        self._store, self._records, self.together = store, records, together
 
     @property
     def here(self) -> bool:
         """Whether there are threads."""
         return self._store is not None
-
-    @property
-    def together(self) -> bool:
-        """Whether a step and a state are committed in one unit."""
-        return self._records.keeps_threads
 
     @property
     def store(self) -> ThreadStore:

@@ -8,7 +8,7 @@ from helix_temporal.stores.sessions import _checkpoints, _forks
 from helix_temporal.stores.sessions._checks import checked_count, checked_version
 from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
 from helix_temporal.stores.sessions._life import check_version
-from helix_temporal.stores.sessions._messages_part import THREAD, MessagesPart
+from helix_temporal.stores.sessions._messages_part import MessagesPart
 
 
 class WholePart(MessagesPart):
@@ -34,7 +34,7 @@ class WholePart(MessagesPart):
             check_version(seen.state, expected)
             return Decision(True, deletes=True)
 
-        deleted = await self._made(call, THREAD, decide, bool)
+        deleted = await self._made(call, self._whole, decide, bool)
         if known[0] is not None:
             await self._threads.delete(session_id, known[0])
         return deleted
@@ -66,9 +66,11 @@ class WholePart(MessagesPart):
             again = _forks.found_again(target, session_id, at_checkpoint, at_message)
             if again is not None:
                 return again
-            source = await self._see(session_id, _forks.wanted(at_checkpoint))
+            source = await self._see(session_id, _forks.wanted(at_checkpoint, thread=self._threads.together))
             while source.state is not None and await self._settled(source):
-                source = await self._see(session_id, _forks.wanted(at_checkpoint))
+                source = await self._see(
+                    session_id, _forks.wanted(at_checkpoint, thread=self._threads.together)
+                )
             state = source.present
             if at_checkpoint is not None:
                 state = _checkpoints.required(source, at_checkpoint).state
@@ -76,7 +78,7 @@ class WholePart(MessagesPart):
             before = target.view.thread.epoch if target.view.thread else 0
             return _forks.fork(target, state, head, at_checkpoint, before)
 
-        forked = await self._made(call, THREAD, decide, SessionState)
+        forked = await self._made(call, self._whole, decide, SessionState)
         if self._threads.here:
             await self._threads.settle(new_session_id)
         return forked

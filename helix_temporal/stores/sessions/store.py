@@ -11,11 +11,16 @@ from helix_temporal.stores.sessions._whole_part import WholePart
 class RecordSessions(LifePart, CheckpointsPart, CommitPart, RunsPart, WholePart, ListsPart):
     """A `SessionStore` over a backend's `SessionRecords`, and a thread store for the messages.
 
-    Every change is one view and one commit, and again if somebody was faster.  Where the backend's threads
-    lie with its sessions (``records.keeps_threads``) ``threads`` must be a thread store over just those.
+    Every change is one view and one commit, and again if somebody was faster.
 
     Args:
         records: Where sessions lie.
         threads: Where their messages lie; None if nobody asks this store for messages.
+        together: ``threads`` are over the hot threads that lie with these very sessions, so that a step
+            and a state are committed in one unit; by default they are, if the backend has any.  With
+            threads elsewhere (Redis beside PostgreSQL) it must be False.
         require_epoch: Refuse writes of a session's writer that name no epoch.
+
+    Raises:
+        InvalidConfigError: ``together`` over a backend that keeps no threads.
     """

@@ -56,20 +56,28 @@ class Together:
         self.hot = MemoryThreads(clock=self.clock)
         self.records = WatchedSessions(self.hot, clock=self.clock)
         self.threads = HotThreads(self.hot)
-        self.store = RecordSessions(self.records, self.threads)
+        self.store = self.another()
+
+    def another(self, **options: Any) -> RecordSessions:
+        """A session store as another process has it."""
+        return RecordSessions(self.records, self.threads, **options)
 
 
 @dataclass
 class Apart:
-    """Sessions in one place, threads in another."""
+    """Sessions in one place, threads in another, though the first could keep threads as well."""
 
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         self.hot = MemoryThreads(clock=self.clock)
-        self.records = WatchedSessions(None, clock=self.clock)
+        self.records = WatchedSessions(MemoryThreads(clock=self.clock), clock=self.clock)
         self.threads = HotThreads(self.hot)
-        self.store = RecordSessions(self.records, self.threads)
+        self.store = self.another()
+
+    def another(self, **options: Any) -> RecordSessions:
+        """A session store as another process has it."""
+        return RecordSessions(self.records, self.threads, together=False, **options)
 
 
 @dataclass

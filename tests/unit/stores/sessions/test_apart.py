@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import (
+    InvalidConfigError,
     InvalidRequestError,
     StaleStateError,
     ThreadBehindStateError,
@@ -13,6 +14,7 @@ from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.states import SessionState, StateChange
+from helix_temporal.stores.memory import MemorySessions
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.stores.sessions import RecordSessions
@@ -358,3 +360,9 @@ async def test_an_append_that_died_before_its_operation_was_kept_is_found_by_its
     result = await place.store.append_messages("s", talk("c", "d"), operation_id="op")
     assert (result.first_index, result.head) == (2, Head(position=4, last_id="d"))
     assert await ids_of(place.store, "s") == ["a", "b", "c", "d"]
+
+
+async def test_a_store_that_keeps_no_threads_cannot_have_them_together() -> None:
+    """Told at the start, not by the first commit."""
+    with pytest.raises(InvalidConfigError):
+        RecordSessions(MemorySessions(), together=True)

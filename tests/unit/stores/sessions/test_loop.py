@@ -18,7 +18,7 @@ from helix_temporal.models.runs import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import SessionCommit, SessionRow
-from helix_temporal.stores.sessions import RecordSessions, _loop
+from helix_temporal.stores.sessions import _loop
 from tests.unit.stores.sessions._stores import Together
 
 
@@ -146,7 +146,7 @@ class TestACommitThatIsOvertaken:
     async def test_decides_again(self, place: Together) -> None:
         """Nothing of what the faster one wrote is lost."""
         await place.store.create_session("s")
-        rival = RecordSessions(place.records, place.threads)
+        rival = place.another()
         race = asyncio.gather(
             *(store.merge_custom_state("s", MergeChanges(appends={"l": [n]}))
               for n in range(8) for store in (place.store, rival))
@@ -205,7 +205,7 @@ class TestAnOperation:
 class TestAStoreThatRequiresEpochs:
     async def test_refuses_writers_without_one(self, place: Together) -> None:
         """A program that forgot its fence is told at its first write, not after a split brain."""
-        store = RecordSessions(place.records, place.threads, require_epoch=True)
+        store = place.another(require_epoch=True)
         with pytest.raises(FencedError):
             await store.create_session("s")
         await store.create_session("s", epoch=1)
@@ -214,7 +214,7 @@ class TestAStoreThatRequiresEpochs:
 
     async def test_takes_requests_from_outside(self, place: Together) -> None:
         """Clients that stop a run or answer a call have no epoch."""
-        store = RecordSessions(place.records, place.threads, require_epoch=True)
+        store = place.another(require_epoch=True)
         await store.create_session("s", epoch=1)
         await store.start_run("s", NewRun(run_id="r"), epoch=1)
         assert (await store.request_stop("s", kind="abort")).recorded

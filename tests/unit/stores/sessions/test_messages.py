@@ -51,7 +51,7 @@ class TestAnAppendAfterAnother:
 
     async def test_finds_what_another_process_appended(self, place: Together | Apart) -> None:
         """What is known may have become wrong; then it is looked up."""
-        other = RecordSessions(place.records, place.threads)
+        other = place.another()
         await place.store.create_session("s")
         await place.store.append_messages("s", said("a"))
         await other.append_messages("s", said("b"))
@@ -72,7 +72,7 @@ class TestAnAppendAfterAnother:
         """Another process deleted it."""
         await place.store.create_session("s")
         await place.store.append_messages("s", said("a"))
-        await RecordSessions(place.records, place.threads).delete_session("s")
+        await place.another().delete_session("s")
         with pytest.raises(SessionNotFoundError):
             await place.store.append_messages("s", said("b"))
 
@@ -90,7 +90,7 @@ class TestAnAppendAfterAnother:
         async def died(*_: object) -> None:
             raise RuntimeError("the process died")
 
-        other = RecordSessions(place.records, place.threads)
+        other = place.another()
         with monkeypatch.context() as patched:
             patched.setattr(place.threads, "open", died)
             with pytest.raises(RuntimeError):
@@ -102,7 +102,7 @@ class TestAnAppendAfterAnother:
 class TestManyAppends:
     async def test_of_several_processes_lose_nothing(self, place: Together | Apart) -> None:
         """Each knows something that is wrong a moment later."""
-        stores = [RecordSessions(place.records, place.threads) for _ in range(4)]
+        stores = [place.another() for _ in range(4)]
         await place.store.create_session("s")
         calls = [
             store.append_messages("s", said(f"{at}-{n}-a", f"{at}-{n}-b"))
@@ -121,6 +121,6 @@ class TestManyAppends:
         batch = said(*(f"m{n}" for n in range(500)))
         first = await place.store.append_messages("s", batch)
         assert await place.store.append_messages("s", batch) == first
-        again = await RecordSessions(place.records, place.threads).append_messages("s", batch)
+        again = await place.another().append_messages("s", batch)
         assert again == first
         assert await place.store.get_message_count("s") == 500
