@@ -1,0 +1,52 @@
+"""Commits, and what lists say, for tests of sessions in Redis."""
+
+from typing import Any
+
+from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import (
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+)
+from helix_temporal.stores.redis import RedisBackend, RedisSessions
+from helix_temporal.stores.redis._session_wire import Known
+from helix_temporal.testing.builders import EPOCH
+
+
+def change(session_id: str, revision: int = 0, **fields: Any) -> SessionCommit:
+    """A commit of a state."""
+    state = SessionState(session_id=session_id, version=revision + 1, **fields)
+    return SessionCommit(session_id, revision, EPOCH, SessionRow(state, state.model_dump_json().encode()))
+
+
+def only_records(session_id: str, revision: int, *records: SessionRecord) -> SessionCommit:
+    """A commit without a state."""
+    return SessionCommit(session_id, revision, EPOCH, puts=records)
+
+
+async def listed(sessions: RedisSessions) -> dict[str, int]:
+    """What the list says: ids and versions."""
+    page = await sessions.list_sessions(SessionQuery(limit=200))
+    assert page.total == len(page.sessions)
+    return {each.session_id: each.version for each in page.sessions}
+
+
+async def marks(backend: RedisBackend) -> int:
+    """How many commits are on their way to the index."""
+    number = await backend.sessions._connection.command("ZCARD", backend.sessions._index.marks)
+    assert isinstance(number, int)
+    return number
+
+
+async def told(backend: RedisBackend, session_id: str) -> Known:
+    """What the session itself says."""
+    found = await backend.sessions._known(session_id)
+    assert found is not None
+    return found
+
+
+async def gone(backend: RedisBackend, session_id: str) -> None:
+    """The session's time to live runs out."""
+    key = backend.sessions._connection.key(session_id)
+    await backend.sessions._connection.command("UNLINK", f"{key}:session", f"{key}:session-order")
