@@ -271,7 +271,10 @@ _FINISHING = Rates(cancel=0.5, zombie=0.25)
 _COLLECTING = Rates(beside=0.9, beside_kinds=("collect",), slow=0.08, zombie=0.2)
 _TAKEN_OVER = Rates(terminate=0.5, late_open=1.0, skew=0.8)
 _UNARCHIVED = Rates(outage=0.03)
-_SWEPT = Rates(beside=0.9, beside_kinds=("sweep",), reset=0.25, late_script=0.1, zombie=0.25, late_double=0.3)
+_SWEPT = Rates(
+    beside=0.95, beside_kinds=("sweep",), reset=0.1, late_script=0.25, zombie=0.25, late_double=0.3,
+    completion_lost=0.4, outage=0, terminate=0.03, cancel=0.03, end=0.03, rewind=0.03,
+)  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
 
 GUARDS = {
@@ -290,7 +293,7 @@ GUARDS = {
         Guard(closed, 1000, _FINISHING),
         Guard(evict_compare, 200),
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True),
-        Guard(confirmed_step, 3000, _SWEPT, exit_mode=True),
+        Guard(confirmed_step, 2000, _SWEPT, exit_mode=True),
         Guard(kept_step, 1000),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
