@@ -92,14 +92,19 @@ def _refusal(
 class ChangedRun:
     """A run after a change, and what to write for it."""
 
-    run: Run
+    stored: _StoredRun
     puts: tuple[SessionRecord, ...] = ()
     removes: tuple[RecordKey, ...] = ()
     over: bool = False
 
     def current(self, run_id: str | None) -> str | None:
         """The session's current run, ``run_id`` before the change."""
-        return None if self.over and run_id == self.run.run_id else run_id
+        return None if self.over and run_id == self.stored.run_id else run_id
+
+    @property
+    def run(self) -> Run:
+        """The run as callers see it."""
+        return self.stored.public()
 
 
 def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
@@ -130,9 +135,9 @@ def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
         fields["ended_at"] = seen.now
     after = before.model_copy(update=fields)
     if after == before:
-        return ChangedRun(before.public(), over=not status.live)
+        return ChangedRun(before, over=not status.live)
     settled = () if status.live else (RecordKey(RecordKind.STOP, run_id),)
-    return ChangedRun(after.public(), (_record(after),), settled, over=not status.live)
+    return ChangedRun(after, (_record(after),), settled, over=not status.live)
 
 
 def update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
