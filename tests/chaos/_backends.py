@@ -45,6 +45,8 @@ class WrappedBackends(Backends):
         self.hot, self.blobs = hot(self.hot), blobs(self.blobs)
         self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
         self.payloads = Payloads(BlobPayloads(self.blobs, self.tiered.layout))
+        if self.sessions is not None:
+            self.sessions, self._states = self._session_store(shared=False)
 
 
 def use_backends(plugin: HelixPlugin, backends: Backends) -> None:

@@ -2,10 +2,28 @@
 
 import pytest
 
+from helix_temporal.activities import LockActivities, UsageActivities
+from helix_temporal.activities.checkpoints import CheckpointActivities
+from helix_temporal.activities.cleanup import CleanupActivities
+from helix_temporal.activities.states import SessionStoreActivities
 from tests.chaos._boundaries import SHORT
 from tests.chaos._points import KillPoints
 from tests.chaos._stage import Stage
 from tests.chaos._thread_scenes import SCENES
+
+_ONE_CALL_OF_A_STORE = {
+    each.__temporal_activity_definition.name
+    for holder in (
+        SessionStoreActivities,
+        CheckpointActivities,
+        CleanupActivities,
+        LockActivities,
+        UsageActivities,
+    )
+    for each in vars(holder).values()
+    if hasattr(each, "__temporal_activity_definition")
+}
+"""Each is one call of a store that is broken off at every statement by its own tests (tests/contracts)."""
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -20,4 +38,4 @@ async def test_whatever_happens_at_any_boundary_the_retried_activity_takes_effec
 async def test_every_activity_has_a_scene(stage: Stage) -> None:
     """An activity that is added without one would be tested by nobody here."""
     played = {(await play(stage, f"scene-{number}")).activity for number, play in enumerate(SCENES.values())}
-    assert played == set(stage.calm.activities)
+    assert played == set(stage.calm.activities) - _ONE_CALL_OF_A_STORE
