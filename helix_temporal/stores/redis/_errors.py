@@ -28,6 +28,20 @@ _PASSING: Final = frozenset(
 )
 """Codes of states that end by themselves: a failover, a restart, memory that is given back."""
 
+_STRIPPED: Final = {
+    "AskError": "ASK",
+    "BusyLoadingError": "LOADING",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
+"""Codes that older drivers tell by the class alone."""
+
 _RIGHTS: Final = frozenset({"NOAUTH", "NOPERM", "WRONGPASS"})
 _CLUSTER: Final = frozenset({"ASK", "CROSSSLOT", "MOVED"})
 
@@ -64,4 +78,4 @@ def _code(error: Exception) -> str:
     stripped: object = getattr(error, "status_code", None)
     if isinstance(stripped, str):
         return stripped
-    return str(error).split(" ", 1)[0]
+    return _STRIPPED.get(type(error).__name__) or str(error).split(" ", 1)[0]

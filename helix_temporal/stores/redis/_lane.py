@@ -48,6 +48,7 @@ class Lane:
             connection = self.ready.pop()
             if _is_clean(connection):
                 return connection
+            await connection.disconnect()
             await self._pool.release(connection)
         return await self._pool.get_connection()
 
