@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, cold, sessions, start, stateful, states, turns
+from bench import append, beside, cold, sessions, start, stateful, states, turns
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -30,6 +30,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "appended": states.append,
     "list": states.listed,
     "writers": states.writers,
+    "beside": beside.beside,
     "start": start.start,
     "long": sessions.long,
 }
@@ -60,6 +61,7 @@ def main() -> int:
         lab = Lab(_settings(stack), _processes(stack), QUICK if given.quick else FULL, say)
         rows = asyncio.run(_run(lab, names))
     facts: dict[str, Any] = {"quick": given.quick, "seconds": round(time.monotonic() - began)}
+    facts["beside"] = lab.versions
     write(given.out, rows, facts)
     table(rows, console)
     missed = [row.name for row in rows if row.met is False]

@@ -130,6 +130,7 @@ class Lab:
         settings: Addresses of the servers; take `own` for names of one's own on them.
         processes: Process ids of those servers that are ours, for their processor time.
         installs: Whether environments of other packages are made where they are missing.
+        versions: Of other packages, noted by the benchmarks that run them.
         say: Told how far it is.
     """
 
@@ -139,6 +140,7 @@ class Lab:
     say: Callable[[str], None] = lambda _: None
     words: Words = field(default_factory=Words)
     installs: bool = True
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def postgres(self) -> str:

@@ -34,7 +34,7 @@ class Row:
     """One figure.
 
     Attributes:
-        value: The median, in ``unit``.
+        value: The median, in ``unit``; None where nothing could be measured, and then ``note`` says why.
         floor: The median of what it is compared with; None where there is nothing to compare.
         ratio: Median over the rounds of value by floor of the same round.
         target: What is asked of it, in words; empty where it is only told.
@@ -43,7 +43,7 @@ class Row:
     """
 
     name: str
-    value: float
+    value: float | None
     unit: str
     floor: float | None = None
     ratio: float | None = None
@@ -117,7 +117,7 @@ def table(rows: Sequence[Row], console: Console) -> None:
     for row in rows:
         grid.add_row(
             f"{row.name} [dim]{row.note}[/dim]" if row.note else row.name,
-            f"{_short(row.value)} {row.unit}",
+            "–" if row.value is None else f"{_short(row.value)} {row.unit}",
             f"{_short(row.spread[0])} – {_short(row.spread[1])}" if row.spread else "",
             _short(row.floor),
             _short(row.ratio),

@@ -1,0 +1,79 @@
+"""helix_temporal: a turn is one commit of state, messages and checkpoint."""
+
+from _speak import RefusedError, Turn, serve
+
+from helix_temporal.errors import HeadMovedError
+from helix_temporal.models.checkpoints import StepCommit
+from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.queries import MAX_LIMIT
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.states import MergeChanges, StateChange
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.sessions import RecordSessions
+
+_EPOCH = 1_800_000_000_000_000
+
+
+class Ours:
+    """A session in our session store, where its messages lie as well."""
+
+    def __init__(self, backend: PostgresBackend, session_id: str) -> None:
+        self._backend, self._session_id = backend, session_id
+        self._store = RecordSessions(backend.sessions, HotThreads(backend.threads))
+        self._head: Head = EMPTY
+
+    @classmethod
+    async def open(cls, dsn: str, session_id: str) -> "Ours":
+        """The session, where it is."""
+        backend = PostgresBackend(dsn, max_connections=2)
+        await backend.migrations.run()
+        writer = cls(backend, session_id)
+        await writer._store.create_session(session_id, if_not_exists=True)
+        threads = HotThreads(backend.threads)
+        if await backend.threads.header(session_id) is None:
+            await threads.open(OpenThread(session_id, _EPOCH, "bench", Create.AUTO))
+        await writer.refresh()
+        return writer
+
+    async def write(self, turn: Turn) -> None:
+        """One commit."""
+        user = to_record(Message(id=f"{turn.name}-user", role="user", content=turn.user))
+        answer = to_record(Message(id=f"{turn.name}-answer", role="assistant", content=turn.answer))
+        try:
+            result, _ = await self._store.save_state_and_promote_staging(
+                self._session_id,
+                StateChange(merge=MergeChanges(values={"note": turn.note}), steps=1),
+                StepCommit(step_id=turn.name),
+                append=StepAppend(self._session_id, _EPOCH, self._head, (user,), answer, commits=True),
+                epoch=_EPOCH,
+            )
+        except HeadMovedError as error:
+            raise RefusedError from error
+        self._head = result.head
+
+    async def hydrate(self) -> list[str]:
+        """State and all messages."""
+        await self._store.load_state(self._session_id)
+        texts: list[str] = []
+        while True:
+            page = await self._store.get_messages(self._session_id, offset=len(texts), limit=MAX_LIMIT)
+            texts += [message.text for message in page.messages]
+            if not page.has_more:
+                return texts
+
+    async def refresh(self) -> None:
+        """Where the thread is now."""
+        state = await self._store.load_state(self._session_id)
+        assert state is not None
+        self._head = state.head
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._backend.close()
+
+
+if __name__ == "__main__":
+    serve(Ours.open, "asyncpg")
