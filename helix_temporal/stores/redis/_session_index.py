@@ -11,22 +11,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
-from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores.redis._connection import Answer, Connection
 from helix_temporal.stores.redis._lane import Value
 from helix_temporal.stores.redis._scripts import Script, assembled
-from helix_temporal.stores.redis._session_rows import (
-    Plan,
-    Row,
-    Span,
-    id_of,
-    place_of,
-    read_row,
-    shown,
-    time_at,
-)
+from helix_temporal.stores.redis._session_lists import SessionLists
 from helix_temporal.stores.redis._session_wire import Known, order_bytes, time_bytes
 
 logger = logging.getLogger(__name__)
@@ -35,8 +25,6 @@ _UPDATE: Final = assembled("index_update", "_index")
 _FORGET: Final = assembled("index_forget", "_index")
 _MARK: Final = assembled("index_mark", "_index")
 _STALE: Final = assembled("index_stale", "_index")
-_PAGE: Final = assembled("index_page", "_index")
-_SIFT: Final = assembled("index_sift", "_index")
 
 _MOMENT: Final = 1_000
 """Milliseconds after which a reader does not wait for a commit to arrive."""
@@ -49,7 +37,6 @@ _SETTLED: Final = 60_000
 
 _MENDED: Final = 100
 _PURGED: Final = 100
-_SIFTED: Final = 1_000
 
 Ask = Callable[[str], Awaitable[Known | None]]
 """Asks a session itself what the index must know."""
@@ -67,6 +54,7 @@ class SessionIndex:
         # No id's form has a colon: this is no session's slot.
         start = f"{connection.prefix}{{:sessions}}:"
         self._rows, self._entries, self.marks = f"{start}rows", f"{start}entries", f"{start}marks"
+        self._lists = SessionLists(connection, self._rows, self._entries)
 
     # -- writing
 
@@ -119,33 +107,15 @@ class SessionIndex:
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRecords.list_sessions`."""
-        scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
-        after = None
-        if query.cursor is not None:
-            time, session_id = decode_cursor(scope, query.cursor)
-            after = time_bytes(time) + session_id.encode()
-        skip = query.offset if after is None else 0
         await self.mend()
-        plan = Plan.of(query)
-        total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
-        rows = await self._read_rows([id_of(each) for each in places[: query.limit]])
-        more = len(places) > query.limit
-        last = places[query.limit - 1] if more else b""
-        return SessionPage(
-            sessions=tuple(row.summary for row in rows),
-            total=total,
-            offset=query.offset,
-            limit=query.limit,
-            has_more=more,
-            next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
-        )
+        return await self._lists.list_sessions(query)
 
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[ExpiredSession, ...]:
         """See `SessionRecords.list_expired`."""
         found = await self._timed(b"x", before, limit, after)
-        rows = await self._read_rows([session_id.encode() for _, session_id in found])
+        rows = await self._lists.read_rows([session_id.encode() for _, session_id in found])
         pending = {row.summary.session_id for row in rows if row.cleanup_pending}
         return tuple(
             ExpiredSession(session_id=session_id, expires_at=at, cleanup_pending=session_id in pending)
@@ -173,90 +143,40 @@ class SessionIndex:
 
     async def mend(self) -> None:
         """Ask the sessions of commits that should have arrived, and those that should have ended."""
-        skip = 0
+        skip_marks = skip_ended = 0
         while True:
-            answer = await self._connection.run(
-                _STALE, [self._entries, self.marks], _MOMENT, _SETTLED, skip, _MENDED
+            number, *found = await self._run(
+                _STALE, [self._entries, self.marks], _MOMENT, _SETTLED, skip_marks, skip_ended, _MENDED
             )
-            assert isinstance(answer, list)
-            number = int(answer[0])
-            marks, ended = answer[1 : 1 + number], answer[1 + number :]
-            await asyncio.gather(
+            marks, ended = found[: int(number)], found[int(number) :]
+            outcomes = await asyncio.gather(
                 *(self._mend(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
                 *(self._mend(each.decode(), b"") for each in ended),
+                return_exceptions=True,
             )
-            skip += sum(each.startswith(b"M") for each in marks)
-            if max(number, len(ended)) < _MENDED:
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            skip_marks += sum(each.startswith(b"M") for each in marks)
+            skip_ended += sum(outcome is False for outcome in outcomes[len(marks) :])
+            if max(len(marks), len(ended)) < _MENDED:
                 return
 
     # -- inside
 
-    async def _mend(self, session_id: str, late: bytes) -> None:
-        known = await self._ask(session_id)
-        await self.update(session_id, known, late[1:] if late.startswith(b"S") else b"")
-
-    async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
-        """Read only what is shown: each facet's own entries are in the order asked for."""
-        [facets] = plan.groups
-        alone, most = len(facets) == 1, plan.query.limit + 1
-        ranges: list[Value] = []
-        for facet in facets:
-            whole = plan.span(facet)
-            part = whole if after is None else plan.beyond(facet, after)
-            ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
-        answer = await self._run(
-            _PAGE,
-            [self._entries],
-            int(plan.descending),
-            skip if alone else 0,
-            most if alone else skip + most,
-            *ranges,
-        )
-        return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
-
-    async def _sifted(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
-        """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
-        counts = await self._connection.pipeline(
-            [
-                ("ZLEXCOUNT", self._entries, plan.span(facet).lowest, plan.span(facet).highest)
-                for group in plan.groups
-                for facet in group
-            ]
-        )
-        size = dict(zip((facet for group in plan.groups for facet in group), counts, strict=True))
-        smallest = min(plan.groups, key=lambda group: sum(size[facet] for facet in group))
-        others = [b"".join(group) for group in plan.groups if group != smallest]
-        total, found = 0, list[bytes]()
-        for facet in smallest:
-            for span, most in plan.parts(facet, after, skip):
-                count, places = await self._sift(plan, span, most, others)
-                total += count
-                found += places
-        # Read in another order than asked for, all that match are here, else only those beyond.
-        return total, shown(plan, found, None if plan.in_order else after, skip)
-
-    async def _sift(
-        self, plan: Plan, span: Span, most: int, groups: Sequence[bytes]
-    ) -> tuple[int, Sequence[bytes]]:
-        """How many of a span match, and the first ``most`` of them."""
-        total, found, last = 0, list[bytes](), b""
-        while True:
-            rest = span if not last else plan.after(span, last)
-            last, count, *places = await self._run(
-                _SIFT,
-                [self._rows, self._entries],
-                rest.lowest,
-                rest.highest,
-                int(plan.descending),
-                _SIFTED,
-                most - len(found),
-                b"" if plan.in_order else plan.ordered,
-                *groups,
-            )
-            total += int(count)
-            found += places
-            if not last:
-                return total, found
+    async def _mend(self, session_id: str, late: bytes) -> bool:
+        """Whether the session could be asked; one that is damaged must not keep all others from lists."""
+        mark = late[1:] if late.startswith(b"S") else b""
+        try:
+            known = await self._ask(session_id)
+        except StoreUnavailableError:
+            raise
+        except HelixError:
+            logger.exception("session %r can't be read: lists may be wrong about it", session_id)
+            await self.withdraw(mark)
+            return False
+        await self.update(session_id, known, mark)
+        return True
 
     async def _timed(
         self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None
@@ -273,13 +193,6 @@ class SessionIndex:
             "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
         )
         return found
-
-    async def _read_rows(self, ids: Sequence[bytes]) -> list[Row]:
-        if not ids:
-            return []
-        held = await self._connection.command("HMGET", self._rows, *ids)
-        rows = (read_row(each) for each in held if each is not None)
-        return [row for row in rows if row is not None]
 
     async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
         answer: Answer = await self._connection.run(script, keys, *args)

@@ -257,7 +257,8 @@ def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head) -> No
         return
     if answer == b"L":
         raise StoreUnavailableError(
-            f"session {change.session_id!r}: the commit came too late to be sure of its lists; repeat it"
+            f"session {change.session_id!r}: the commit came too late to be sure of its lists; repeat it "
+            "(if that does not help, the clocks of the cluster's servers differ by more than 30 s)"
         )
     if answer == b"C" or change.append is None or answer is None:
         raise ThreadNotFoundError(

@@ -51,6 +51,7 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
     ({"user_id": "u1", "status": ("active", "completed"), "tags": ("red",)}, "a"),
     ({"status": ("active", "failed"), "parent_session_id": None}, "acd"),
     ({"status": ("active", "failed"), "date_field": "updated_at", "date_from": 50}, "adg"),
+    ({"user_id": "u2", "agent_type": "x", "parent_session_id": None}, "c"),
     ({"agent_type": "x", "date_from": 20}, "c"),
     ({"parent_session_id": "a", "metadata": {"k": "v"}, "date_field": "updated_at", "date_to": 20}, "f"),
 ]

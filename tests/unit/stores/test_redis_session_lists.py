@@ -171,6 +171,32 @@ async def test_what_a_killed_server_acknowledged_is_there_and_listed(
         }
 
 
+async def test_a_damaged_session_keeps_no_other_from_the_lists(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """Somebody wrote over its key while a commit was on its way: one session is lost, not all lists."""
+    sessions, connection = backend.sessions, backend.sessions._connection
+    await sessions.commit(change("there"))
+    await sessions._index.announce(sessions._index.new_mark("damaged"))
+    await connection.command("SET", f"{connection.key('damaged')}:session", "somebody else's")
+    assert await listed(sessions) == {"there": 1}
+    monkeypatch.setattr(_session_index, "_SETTLED", 0)
+    assert await listed(sessions) == {"there": 1}
+    assert await marks(backend) == 0
+
+
+async def test_readers_look_after_any_number_of_dead_writers(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """A whole fleet may have died at once."""
+    sessions = backend.sessions
+    ids = [f"s{n}" for n in range(230)]
+    with monkeypatch.context() as patched:
+        fail_update(sessions, patched, StoreUnavailableError("gone"))
+        await asyncio.gather(*(sessions.commit(change(each)) for each in ids))
+    assert (await sessions.list_sessions(SessionQuery())).total == len(ids)
+
+
 # -- updates out of order
 
 

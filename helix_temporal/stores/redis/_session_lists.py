@@ -1,0 +1,134 @@
+"""Pages of the lists of sessions, out of the index."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from helix_temporal.models.queries import SessionPage, SessionQuery
+from helix_temporal.stores._cursors import decode_cursor, encode_cursor
+from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis._lane import Value
+from helix_temporal.stores.redis._scripts import Script, assembled
+from helix_temporal.stores.redis._session_rows import (
+    Plan,
+    Row,
+    Span,
+    id_of,
+    place_of,
+    read_row,
+    shown,
+    time_at,
+)
+from helix_temporal.stores.redis._session_wire import time_bytes
+
+_PAGE: Final = assembled("index_page", "_index")
+_SIFT: Final = assembled("index_sift", "_index")
+
+_SIFTED: Final = 1_000
+"""Entries looked at in one script, so that nobody else waits long."""
+
+
+class SessionLists:
+    """Reads the index as it is.  Made by `SessionIndex`."""
+
+    def __init__(self, connection: Connection, rows: str, entries: str) -> None:
+        self._connection, self._rows, self._entries = connection, rows, entries
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`."""
+        scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
+        after = None
+        if query.cursor is not None:
+            time, session_id = decode_cursor(scope, query.cursor)
+            after = time_bytes(time) + session_id.encode()
+        skip = query.offset if after is None else 0
+        plan = Plan.of(query)
+        total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
+        rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
+        more = len(places) > query.limit
+        last = places[query.limit - 1] if more else b""
+        return SessionPage(
+            sessions=tuple(row.summary for row in rows),
+            total=total,
+            offset=query.offset,
+            limit=query.limit,
+            has_more=more,
+            next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
+        )
+
+    async def read_rows(self, ids: Sequence[bytes]) -> list[Row]:
+        """The sessions of these ids that are there."""
+        if not ids:
+            return []
+        held = await self._connection.command("HMGET", self._rows, *ids)
+        rows = (read_row(each) for each in held if each is not None)
+        return [row for row in rows if row is not None]
+
+    # -- inside
+
+    async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read only what is shown: each facet's own entries are in the order asked for."""
+        [facets] = plan.groups
+        alone, most = len(facets) == 1, plan.query.limit + 1
+        ranges: list[Value] = []
+        for facet in facets:
+            whole = plan.span(facet)
+            part = whole if after is None else plan.beyond(facet, after)
+            ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
+        answer = await self._run(
+            _PAGE,
+            [self._entries],
+            int(plan.descending),
+            skip if alone else 0,
+            most if alone else skip + most,
+            *ranges,
+        )
+        return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
+
+    async def _sifted(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
+        counts = await self._connection.pipeline(
+            [
+                ("ZLEXCOUNT", self._entries, plan.span(facet).lowest, plan.span(facet).highest)
+                for group in plan.groups
+                for facet in group
+            ]
+        )
+        size = dict(zip((facet for group in plan.groups for facet in group), counts, strict=True))
+        smallest = min(plan.groups, key=lambda group: sum(size[facet] for facet in group))
+        others = [b"".join(group) for group in plan.groups if group != smallest]
+        total, found = 0, list[bytes]()
+        for facet in smallest:
+            for span, most in plan.parts(facet, after, skip):
+                count, places = await self._sift(plan, span, most, others)
+                total += count
+                found += places
+        # Read in another order than asked for, all that match are here, else only those beyond.
+        return total, shown(plan, found, None if plan.in_order else after, skip)
+
+    async def _sift(
+        self, plan: Plan, span: Span, most: int, groups: Sequence[bytes]
+    ) -> tuple[int, Sequence[bytes]]:
+        """How many of a span match, and the first ``most`` of them."""
+        total, found, last = 0, list[bytes](), b""
+        while True:
+            rest = span if not last else plan.after(span, last)
+            last, count, *places = await self._run(
+                _SIFT,
+                [self._rows, self._entries],
+                rest.lowest,
+                rest.highest,
+                int(plan.descending),
+                _SIFTED,
+                most - len(found),
+                b"" if plan.in_order else plan.ordered,
+                *groups,
+            )
+            total += int(count)
+            found += places
+            if not last:
+                return total, found
+
+    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+        answer = await self._connection.run(script, keys, *args)
+        assert isinstance(answer, list)
+        return answer
