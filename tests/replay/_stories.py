@@ -10,13 +10,20 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, ToolOutcome, tool
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import HelixError
+from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
 from helix_temporal.models.maintenance import KeepInput, SweepInput
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import ForkFrom, SessionOptions
 from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.testing.serving import Served
-from helix_temporal.workflows import KeepWorkflow, SweepWorkflow, ThreadRequest, ThreadWorkflow
+from helix_temporal.workflows import (
+    CleanupWorkflow,
+    KeepWorkflow,
+    SweepWorkflow,
+    ThreadRequest,
+    ThreadWorkflow,
+)
 
 Story = Callable[[Served, str], Awaitable[list[tuple[str, str | None]]]]
 """Plays a story under a prefix for ids; gives the workflow id and run id of each history to keep."""
@@ -214,6 +221,18 @@ async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     ]
 
 
+async def cleanup(served: Served, prefix: str) -> list[tuple[str, str | None]]:
+    """All three parts of the clean-up of sessions."""
+    await served.talker(SessionOptions(persistent=False)).ask(f"{prefix}-cleaned", "one", agent="player")
+    await served.client.execute_workflow(
+        CleanupWorkflow.run,
+        CleanupInput(old=CleanUpOldInput(max_age_ms=2**40)),
+        id=f"{prefix}-cleanup",
+        task_queue=served.plugin.settings.task_queue,
+    )
+    return [(f"{prefix}-cleanup", None)]
+
+
 async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """The short workflow around a read."""
     await served.talker(SessionOptions(persistent=False)).ask(f"{prefix}-read", "one", agent="player")
@@ -244,6 +263,7 @@ _ALL = (
     fork,
     rewind,
     sweep,
+    cleanup,
     thread,
 )
 STORIES: dict[str, Story] = {story.__name__: story for story in _ALL}
