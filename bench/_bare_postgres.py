@@ -100,6 +100,11 @@ class BarePostgres:
         """Two messages by one statement."""
         await self._execute(_MESSAGES, thread_id, *_values(position, step))
 
+    async def pid(self) -> int:
+        """The process of the server that serves this connection."""
+        found: int = await self._connection.fetchval("SELECT pg_backend_pid()")
+        return found
+
     async def explain(self, query: str, args: tuple[Any, ...]) -> str:
         """The plan of a statement."""
         rows = await self._connection.fetch(f"EXPLAIN {query}", *args)
@@ -110,7 +115,8 @@ class BarePostgres:
         await self._execute(
             'INSERT INTO "{prefix}states" (session_id, body, version, status, agent_type, user_id,'
             " created_at, updated_at)"
-            " SELECT 'session-' || n, '', 1, 'active', 'agent', 'user-' || n % 100, n, n"
+            " SELECT 'session-' || n, convert_to(repeat(md5(n::text), 16), 'UTF8'), 1, 'active', 'agent',"
+            " 'user-' || n % 100, n, n"
             " FROM generate_series(1, $1::bigint) AS n",
             count,
         )

@@ -2,18 +2,23 @@
 
 import asyncio
 import contextlib
+import os
+import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from bench._bare_postgres import BarePostgres
 from bench._counting import CountingAdapter
 from bench._lab import Lab, in_turns, migrated, own_tables, per
 from bench._report import Row, compared, told
+from bench._workers import processor_ms
 from bench.append import EPOCH, append_all, open_thread
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message
@@ -92,6 +97,7 @@ class Commits:
         self.turns = Turns.make(lab, lab.sizes.commits)
         self.backend, self.place, self._bare = ours, Place.of(ours), bare
         self._state = self._run = b""
+        self.cpu: dict[str, list[float]] = {}
 
     async def measure_bodies(self) -> None:
         """As many bytes of state and run as ours writes."""
@@ -104,25 +110,37 @@ class Commits:
     async def ours(self) -> float:
         """Seconds a commit."""
         session_id = await self.place.begin()
-        started = time.perf_counter()
-        await self.place.commit_all(session_id, self.turns)
-        return (time.perf_counter() - started) / len(self.turns.steps)
+        server: int = await self.backend.adapter.fetchval("SELECT pg_backend_pid()")
+        return await self._timed("ours", server, self.place.commit_all(session_id, self.turns))
 
     async def transaction(self) -> float:
         """Seconds a commit in a bare transaction."""
-        return await self._each(self._bare.commit)
+        return await self._each("transaction", self._bare.commit)
 
     async def statement(self) -> float:
         """Seconds a commit in one bare statement."""
-        return await self._each(self._bare.commit_at_once)
+        return await self._each("statement", self._bare.commit_at_once)
 
-    async def _each(self, commit: Any) -> float:
+    async def _each(self, name: str, commit: Callable[..., Awaitable[None]]) -> float:
         session_id = f"bench-{uuid.uuid4().hex}"
         await self._bare.begin(session_id)
-        started = time.perf_counter()
-        for number, step in enumerate(self.turns.steps):
-            await commit(session_id, number, step, self._state, self._run)
-        return (time.perf_counter() - started) / len(self.turns.steps)
+
+        async def run() -> None:
+            for number, step in enumerate(self.turns.steps):
+                await commit(session_id, number, step, self._state, self._run)
+
+        return await self._timed(name, await self._bare.pid(), run())
+
+    async def _timed(self, name: str, server: int, work: Awaitable[None]) -> float:
+        """Seconds a commit; notes what client and server computed for it, in ms."""
+        processes = {"client": os.getpid()} | ({"server": server} if psutil.pid_exists(server) else {})
+        before, started = processor_ms(processes), time.perf_counter()
+        await work
+        spent, after = time.perf_counter() - started, processor_ms(processes)
+        count = len(self.turns.steps)
+        used = sum(after[each] - before[each] for each in processes) / count
+        self.cpu.setdefault(name, []).append(used)
+        return spent / count
 
 
 @contextlib.asynccontextmanager
@@ -167,6 +185,13 @@ async def commit(lab: Lab) -> list[Row]:
             ours,
             per(found["statement"], 1e3),
             note="floor: the same rows by one bare statement",
+        ),
+        told(
+            "  CPU of a commit, client and server",
+            "ms",
+            commits.cpu["ours"][1:],
+            floor=statistics.median(commits.cpu["transaction"][1:]) or None,
+            note="floor: the bare transaction's; says more than time where others use the machine",
         ),
         told("PostgreSQL: round trips of a commit", "round trips", [round_trips], at_most=3),
     ]
