@@ -267,6 +267,23 @@ async def test_lists_made_anew_forget_sessions_that_were_lost(found: RedisBacken
     assert await listed(sessions) == {"rolled back": 1, "there": 1}
 
 
+async def test_a_session_written_while_lists_are_made_anew_stays_in_them(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when it was asked for, and is there when it would be forgotten."""
+    sessions = backend.sessions
+    await sessions.commit(change("s"))
+    await gone(backend, "s")
+
+    async def ask(session_id: str) -> None:
+        await sessions.commit(change(session_id))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sessions._index, "_ask", ask)
+        await sessions._index.forget_lost()
+    assert await listed(sessions) == {"s": 1}
+
+
 # -- ends of life
 
 
