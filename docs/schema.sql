@@ -264,3 +264,13 @@ CREATE TABLE "__agents_thread_orders" (
 
 ALTER TABLE "__agents_states" ADD COLUMN due_at BIGINT;
 CREATE INDEX "__agents_states_due" ON "__agents_states" (due_at, session_id) WHERE due_at IS NOT NULL;
+
+-- ==== V11 live sessions
+
+-- Why: lists count what they list, and a deleted session is in none: with these indexes no row is read for the
+-- count of all sessions, nor of those of a time.  Phase: expand.  Runs inside the migration transaction.
+
+CREATE INDEX "__agents_states_live_updated" ON "__agents_states" (updated_at, session_id) WHERE NOT deleted;
+CREATE INDEX "__agents_states_live_created" ON "__agents_states" (created_at, session_id) WHERE NOT deleted;
+DROP INDEX "__agents_states_updated";
+DROP INDEX "__agents_states_created";
