@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, beside, cold, sessions, start, stateful, states, turns
+from bench import append, beside, cold, commits, sessions, start, stateful, states, turns
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -28,7 +28,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "history": sessions.history,
     "turns": turns.turns,
     "stateful": stateful.stateful,
-    "commit": states.commit,
+    "commit": commits.commit,
     "appended": states.append,
     "list": states.listed,
     "writers": states.writers,
