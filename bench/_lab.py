@@ -43,6 +43,7 @@ class Sizes:
     list_calls: int = 50
     written: int = 25
     beside_turns: int = 100
+    beside_hydrated: int = 50
     beside_writes: int = 10
 
 
@@ -88,6 +89,7 @@ TINY: Final = Sizes(
     list_calls=3,
     written=3,
     beside_turns=3,
+    beside_hydrated=4,
     beside_writes=2,
 )
 
@@ -129,7 +131,7 @@ class Lab:
     Attributes:
         settings: Addresses of the servers; take `own` for names of one's own on them.
         processes: Process ids of those servers that are ours, for their processor time.
-        installs: Whether environments of other packages are made where they are missing.
+        peers: Whether other packages run; their environments are made where they are missing.
         versions: Of other packages, noted by the benchmarks that run them.
         say: Told how far it is.
     """
@@ -139,7 +141,7 @@ class Lab:
     sizes: Sizes = FULL
     say: Callable[[str], None] = lambda _: None
     words: Words = field(default_factory=Words)
-    installs: bool = True
+    peers: bool = True
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property

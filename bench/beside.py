@@ -10,7 +10,6 @@ from bench._lab import Lab, in_turns
 from bench._peers import OURS, PEERS, Peer, PeerMissingError, running
 from bench._report import Row, compared, told
 
-_HYDRATED_TURNS: Final = 50
 _HYDRATES: Final = 10
 _REPEATS: Final = 5
 _WRITERS: Final = 8
@@ -30,7 +29,9 @@ async def beside(lab: Lab) -> list[Row]:
         lab.versions |= {peer.name: peer.versions for peer in (ours, *peers)}
         rows = [
             *await _timed(lab, "turn of 2 × 1 KB with state", ours, peers, _turns),
-            *await _timed(lab, "hydrate of 100 messages", ours, peers, _hydrates(lab)),
+            *await _timed(
+                lab, f"hydrate of {2 * lab.sizes.beside_hydrated} messages", ours, peers, _hydrates(lab)
+            ),
             *await _writers(lab, ours, peers),
             *await _repeats(lab, ours, peers),
         ]
@@ -71,7 +72,7 @@ async def _turns(lab: Lab, peer: Peer) -> float:
 
 def _hydrates(lab: Lab) -> Callable[[Lab, Peer], Awaitable[float]]:
     sessions: dict[str, str] = {}
-    turns = _make(lab, _HYDRATED_TURNS)
+    turns = _make(lab, lab.sizes.beside_hydrated)
 
     async def measure(_: Lab, peer: Peer) -> float:
         """Milliseconds until state and all messages are there."""
@@ -79,7 +80,7 @@ def _hydrates(lab: Lab) -> Callable[[Lab, Peer], Awaitable[float]]:
             sessions[peer.name] = _session()
             await peer.ask("turns", sessions[peer.name], turns=turns)
         found = await peer.ask("hydrate", sessions[peer.name], times=_HYDRATES)
-        assert found["messages"] == 2 * _HYDRATED_TURNS, (peer.name, found)
+        assert found["messages"] == 2 * len(turns), (peer.name, found)
         return _median(found)
 
     return measure

@@ -20,7 +20,7 @@ async def test_a_benchmark_yields_well_formed_rows(name: str, settings: Settings
     said: list[str] = []
     servers = settings.model_copy(update={"postgres_dsn": postgres_dsn})
 
-    rows = await BENCHMARKS[name](Lab(servers, sizes=TINY, say=said.append, installs=False))
+    rows = await BENCHMARKS[name](Lab(servers, sizes=TINY, say=said.append, peers=False))
 
     assert rows
     assert said, "a long run must show how far it is"
