@@ -1,15 +1,17 @@
 """Every session store keeps the same promises."""
 
 import os
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helix_temporal.testing.contracts.session_store import SessionOpener, SessionStoreContract
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener, SessionStoreContract
 from tests import _postgres
-from tests._session_stores import sessions_over
-from tests._sessions import LONG, file_place, memory_place, postgres_place, redis_place
+from tests._session_stores import sessions_over, store_over
+from tests._sessions import LONG, Place, file_place, memory_place, postgres_place, redis_place
 
 
 class Contract(SessionStoreContract):
@@ -54,8 +56,17 @@ class TestRedisSessions(Contract):
 
 class TestPostgresSessions(Contract):
     @pytest.fixture
-    async def opener(self, postgres_dsn: str) -> SessionOpener:
+    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
         """Empty tables of a real server."""
-        prefix = _postgres.own_prefix("sessions")
-        async with _postgres.emptied(postgres_dsn, prefix):
-            return sessions_over(partial(postgres_place, postgres_dsn, prefix))
+        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("sessions")) as backend:
+            yield backend
+
+    @pytest.fixture
+    def opener(self, postgres_dsn: str, backend: PostgresBackend) -> SessionOpener:
+        """Over connections of its own."""
+        return sessions_over(partial(postgres_place, postgres_dsn, backend.table_prefix))
+
+    @pytest.fixture
+    async def opened(self, backend: PostgresBackend) -> OpenSessions:
+        """Over the connection that has emptied the tables: another one for each test would take longer."""
+        return store_over(Place(backend.sessions, backend.threads))
