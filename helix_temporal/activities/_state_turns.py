@@ -1,7 +1,8 @@
 """Pure: what the end of a turn means to the session store."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunChange, RunStatus
@@ -31,6 +32,11 @@ class Turn:
     append: StepAppend | None = None
 
     @property
+    def step_id(self) -> str:
+        """The turn's name in the session store; sessions from before the runs only count theirs."""
+        return self.kept.run or f"turn-{self.kept.turns}"
+
+    @property
     def run(self) -> RunChange | None:
         """What becomes of the run; None where it has none."""
         if self.kept.run is None:
@@ -50,6 +56,16 @@ class Turn:
             status=SessionStatus.ACTIVE,
             steps=kept.turn_steps,
         )
+
+
+def with_changes(
+    custom: Mapping[str, Any], values: Mapping[str, Any], changed: Sequence[str] | None
+) -> dict[str, Any]:
+    """A custom state with the application's changes in it; what it did not change is others'."""
+    if changed is None:
+        return dict(values)
+    kept = {key: value for key, value in custom.items() if key not in changed}
+    return kept | {key: values[key] for key in changed if key in values}
 
 
 def ending(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | None]:

@@ -10,18 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.activities._state_turns import Turn, ending
+from helix_temporal.activities import _state_staging
+from helix_temporal.activities._state_place import held_checkpoint, holds
+from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
+    PatchConflictError,
     SessionNotFoundError,
     StaleStateError,
+    StoreUnavailableError,
     ThreadBehindStateError,
+    TooLargeError,
 )
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.checkpoints import CheckpointMeta, StagedChange, StepCommit
-from helix_temporal.models.queries import MAX_LIMIT
-from helix_temporal.models.records import Head
+from helix_temporal.models.checkpoints import StepCommit
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
@@ -40,7 +44,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ThreadStore
 
 _ANY: Final = frozenset(SessionStatus)
 _TRIES: Final = 5
@@ -101,17 +105,38 @@ class StateKeeper:
         state = await self._store.load_state(session_id)
         if state is None:
             state = await self._create(request, header, kept, source)
-        elif request.reopen is None and header.head.position == header.committed:
+        elif request.reopen is not None:
+            state, notes = await self._follow_cut(request, state, header)
+        elif header.head.position == header.committed:
             state, notes = await self._catch_up(request, state, header, kept)
-        if request.abandoned is not None:
-            await self._end_run(session_id, request.abandoned, RunStatus.ABORTED, epoch)
-            await self._store.discard_staging(session_id, request.abandoned, epoch=epoch)
-        elif request.reopen is None and state.current_run_id is not None:
-            await self._end_run(session_id, state.current_run_id, RunStatus.SUPERSEDED, epoch)
+        await self._settle_run(request, state, header)
         await self._store.compare_and_set_status(
             session_id, _ANY, SessionStatus.ACTIVE, epoch=epoch, operation_id=f"open/{epoch}"
         )
-        return OpenedState(state.custom_state, notes)
+        values = _state_staging.shown(state.custom_state)
+        if values is None:
+            note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
+            return OpenedState(kept.values, (*notes, Receipt(name="state", ok=False, detail=note)))
+        return OpenedState(values, notes)
+
+    async def _settle_run(self, request: OpenSessionInput, state: SessionState, header: HotHeader) -> None:
+        session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
+        if request.abandoned is not None:
+            await self._give_up_run(session_id, request.abandoned, RunStatus.ABORTED, epoch)
+        elif run_id is not None and request.reopen is None:
+            await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch)
+        elif run_id is not None:
+            await _state_staging.drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
+
+    async def _follow_cut(
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader
+    ) -> tuple[SessionState, tuple[Receipt, ...]]:
+        """The thread was opened again within a turn: it may have been cut below what was committed."""
+        if state.head.position <= header.committed and await holds(
+            self._threads, request.thread_id, state.head
+        ):
+            return state, ()
+        return await self._back(state, header, asked=request.abandoned is not None)
 
     async def source(self, request: OpenSessionInput) -> SessionState | None:
         """The state of the session that is forked, if there is one."""
@@ -142,7 +167,7 @@ class StateKeeper:
         if state.head == header.head:
             return state, ()
         behind = state.head.position < header.head.position
-        if behind and await self._holds(request.thread_id, state.head):
+        if behind and await holds(self._threads, request.thread_id, state.head):
             return await self._forward(state, header, kept), ()
         return await self._back(state, header, asked=request.rewind_to is not None)
 
@@ -158,9 +183,10 @@ class StateKeeper:
         self, state: SessionState, header: HotHeader, *, asked: bool
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was cut, or lost turns: the newest checkpoint that it still holds counts."""
-        checkpoint = await self._held_checkpoint(state.session_id, header)
+        checkpoint = await held_checkpoint(self._store, self._threads, state.session_id, header)
         if checkpoint is None:
-            change = state.model_copy(update={"head": header.head})
+            head = header.head if header.head.position == header.committed else EMPTY
+            change = state.model_copy(update={"head": head})
             await self._store.save_state(state.session_id, change, epoch=header.epoch)
         else:
             await self._store.restore_checkpoint(
@@ -173,27 +199,6 @@ class StateKeeper:
         )
         notes = () if asked else (Receipt(name="state", ok=False, detail=note),)
         return await self._loaded(state.session_id), notes
-
-    async def _held_checkpoint(self, session_id: str, header: HotHeader) -> CheckpointMeta | None:
-        cursor = None
-        while True:
-            page = await self._store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
-            for each in page.items:
-                reached = each.superseded_by is None and each.head.position <= header.head.position
-                if reached and await self._holds(header.thread_id, each.head):
-                    return each
-            if page.next_cursor is None:
-                return None
-            cursor = page.next_cursor
-
-    async def _holds(self, thread_id: str, head: Head) -> bool:
-        if head.position == 0:
-            return True
-        at = head.position - 1
-        page = await self._threads.read(
-            ReadPage(thread_id, at, head.position, limit=1, committed_only=False, whole=False)
-        )
-        return bool(page.records) and page.records[0].id == head.last_id
 
     async def _loaded(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
@@ -220,18 +225,13 @@ class StateKeeper:
                     request.session_id, run, expect_status=_ANY, epoch=request.epoch
                 )
             except SessionNotFoundError:
-                await self._revive(request.session_id, request.epoch, kept)
+                await _state_staging.revive(self._store, request.session_id, request.epoch, kept)
                 continue
             if isinstance(started, RunStarted) or started.current_run_id is None:
                 return
-            await self._end_run(
+            await self._give_up_run(
                 request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
             )
-
-    async def _revive(self, session_id: str, epoch: int, kept: SliceState) -> None:
-        """Make the state again that a store without persistence has lost; its checkpoints are gone."""
-        options = CreateSession(agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata))
-        await self._store.create_session(session_id, options, if_not_exists=True, epoch=epoch)
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
         """Whether somebody asked the store to stop this run."""
@@ -242,12 +242,7 @@ class StateKeeper:
 
     async def stage(self, request: ToolInput, changes: JsonObject) -> None:
         """Keep aside what a tool changes of the state; the same call again replaces it."""
-        if request.run_id is None:
-            return
-        # The key's last parts name the call; its position orders the calls of a turn.
-        call = "/".join(request.key.rsplit("/", 2)[-2:])
-        change = StagedChange(tool_call_id=call, merge_changes=changes, timestamp=request.position)
-        await self._store.stage_changes(request.session_id, request.run_id, change)
+        await _state_staging.stage(self._store, self._threads, request, changes)
 
     async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
@@ -258,8 +253,10 @@ class StateKeeper:
         try:
             turn = Turn(request.session_id, request.epoch, None, kept, *ending(request), append=step)
             promoted, appended = await self._commit(turn)
-        except (SessionNotFoundError, IdempotencyConflictError):
-            return None  # lost, or committed for a record that is gone: the step first, then its state
+        except (SessionNotFoundError, IdempotencyConflictError, PatchConflictError, TooLargeError):
+            # Lost, committed for a record that is gone, or what tools staged does not fit: the step first,
+            # then its state.
+            return None
         if appended is None:
             return None
         return CommittedTurn(appended, await self._promoted(request.session_id, promoted))
@@ -282,9 +279,11 @@ class StateKeeper:
         try:
             promoted, _ = await self._commit(turn)
         except SessionNotFoundError:
-            await self._revive(session_id, epoch, kept)
+            await _state_staging.revive(self._store, session_id, epoch, kept)
             promoted, _ = await self._commit(turn)
         except IdempotencyConflictError:
+            # An attempt that died half way may have left what it had to promote by itself.
+            await _state_staging.promote_what_fits(self._store, session_id, turn.step_id, epoch)
             return await self._committed_before(session_id, epoch, appended.head)
         return await self._promoted(session_id, promoted)
 
@@ -293,32 +292,47 @@ class StateKeeper:
         for _ in range(_TRIES):
             state = await self._loaded(session_id)
             if state.head == head:
-                return state.custom_state
+                return _state_staging.shown(state.custom_state)
             try:
                 await self._store.save_state(session_id, state.model_copy(update={"head": head}), epoch=epoch)
             except StaleStateError:
                 continue
-        raise StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times during one step")
+        raise StoreUnavailableError(
+            f"session {session_id!r}: its state changed {_TRIES} times during one step"
+        )
 
     async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
-        return (await self._loaded(session_id)).custom_state if promoted else None
+        return _state_staging.shown((await self._loaded(session_id)).custom_state) if promoted else None
 
     async def _commit(self, turn: Turn) -> tuple[int, Appended | None]:
         try:
-            return await self._commit_with(turn, turn.run)
+            return await self._commit_counting(turn)
+        except (PatchConflictError, TooLargeError):
+            if turn.append is not None:
+                raise
+        # The turn is in the thread and counts, whatever its tools left.
+        await self._commit_counting(turn, promote=False)
+        fit = await _state_staging.promote_what_fits(self._store, turn.session_id, turn.step_id, turn.epoch)
+        return fit, None
+
+    async def _commit_counting(self, turn: Turn, *, promote: bool = True) -> tuple[int, Appended | None]:
+        try:
+            return await self._commit_with(turn, turn.run, promote=promote)
         except InvalidRequestError as error:
             if "run_id" not in error.facts:
                 raise
             # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
-            return await self._commit_with(turn, None)
+            return await self._commit_with(turn, None, promote=promote)
 
-    async def _commit_with(self, turn: Turn, run: RunChange | None) -> tuple[int, Appended | None]:
+    async def _commit_with(
+        self, turn: Turn, run: RunChange | None, *, promote: bool
+    ) -> tuple[int, Appended | None]:
         kept = turn.kept
         store = self._store if turn.append is None or self._together is None else self._together
         result, appended = await store.save_state_and_promote_staging(
             turn.session_id,
             turn.change,
-            StepCommit(step_id=kept.run or f"turn-{kept.turns}", run_id=kept.run, step_count=kept.steps),
+            StepCommit(step_id=turn.step_id, run_id=kept.run, step_count=kept.steps, promote=promote),
             append=turn.append,
             run=run,
             epoch=turn.epoch,
@@ -348,7 +362,7 @@ class StateKeeper:
             if request.error is not None:
                 update |= {"failure_reason": "error", "error": ErrorInfo(message=request.error)}
             if request.values is not None:
-                update["custom_state"] = dict(request.values)
+                update["custom_state"] = with_changes(state.custom_state, request.values, request.changed)
             changed = state.model_copy(update=update)
             if changed == state:
                 return
@@ -357,6 +371,13 @@ class StateKeeper:
             except StaleStateError:
                 continue
             return
+        raise StoreUnavailableError(
+            f"session {request.session_id!r}: its state changed {_TRIES} times while it was saved"
+        )
+
+    async def _give_up_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
+        await self._end_run(session_id, run_id, status, epoch)
+        await self._store.discard_staging(session_id, run_id, epoch=epoch)
 
     async def _end_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
         run = await self._store.get_run(session_id, run_id)

@@ -85,13 +85,15 @@ def advance(
         if request.values is not None:
             check_values(request.values)
             changes["values"] = request.values
-            changes["changed"] = _changed(changes["changed"], state.values, request.values)
+            fresh = request.changed
+            if fresh is None:
+                fresh = _differing(state.values, request.values)
+            changes["changed"] = tuple(sorted({*changes["changed"], *fresh}))
     return state.model_copy(update=changes)
 
 
-def _changed(before: Sequence[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    keys = {key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key]}
-    return tuple(sorted({*before, *keys}))
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
 
 
 def state_of(view: StepView) -> SliceState:

@@ -99,6 +99,8 @@ class RunStepInput(Model):
     Attributes:
         turn: Number of the turn in the session, from 1.
         values: The application's state if it changed since the last step.
+        changed: Keys of ``values`` that the application changed or removed; None: those that are other
+            than what is stored.
         run_id: Of the turn, the same for all its steps.
     """
 
@@ -110,6 +112,7 @@ class RunStepInput(Model):
     inputs: tuple[StepInput, ...]
     turn: int = 1
     values: CheckedObject | None = None
+    changed: tuple[str, ...] | None = None
     run_id: str | None = None
 
 
@@ -161,6 +164,7 @@ class SaveValuesInput(Model):
 
     Attributes:
         values: None if they are saved already.
+        changed: Keys that the application changed or removed; None: all of ``values`` count.
         session_id: With ``status``: the session store is told.
         ends_run: The turn under way did not come to its end.
     """
@@ -168,6 +172,7 @@ class SaveValuesInput(Model):
     thread_id: Id
     epoch: Epoch
     values: CheckedObject | None = None
+    changed: tuple[str, ...] | None = None
     session_id: Id | None = None
     status: str | None = None
     error: str | None = None
@@ -187,6 +192,7 @@ class ToolInput(Model):
         key: The same for every attempt of this call, different for any other.
         position: Of the step that will take the result: names its payload.
         run_id: Of the turn: what the tool changes of the state is staged under it.
+        epoch: Fences that: an attempt from before the session was opened again changes nothing.
     """
 
     session_id: Id
@@ -200,6 +206,7 @@ class ToolInput(Model):
     large: bool = False
     metadata: dict[str, str] = Field(default_factory=dict)
     run_id: str | None = None
+    epoch: Epoch | None = None
 
 
 class ToolResult(Model):

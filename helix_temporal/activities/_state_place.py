@@ -1,0 +1,35 @@
+"""Where a session's state may stand: heads and checkpoints that its thread still holds."""
+
+from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.queries import MAX_LIMIT
+from helix_temporal.models.records import Head
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+
+async def held_checkpoint(
+    store: SessionStore, threads: ThreadStore, session_id: str, header: HotHeader
+) -> CheckpointMeta | None:
+    """The newest checkpoint whose head is among the thread's finished turns."""
+    cursor = None
+    while True:
+        page = await store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
+        for each in page.items:
+            reached = each.superseded_by is None and each.head.position <= header.committed
+            if reached and await holds(threads, header.thread_id, each.head):
+                return each
+        if page.next_cursor is None:
+            return None
+        cursor = page.next_cursor
+
+
+async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
+    """Whether the thread has the head's message at its place."""
+    if head.position == 0:
+        return True
+    at = head.position - 1
+    page = await threads.read(
+        ReadPage(thread_id, at, head.position, limit=1, committed_only=False, whole=False)
+    )
+    return bool(page.records) and page.records[0].id == head.last_id

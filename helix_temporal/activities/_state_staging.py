@@ -1,0 +1,74 @@
+"""What tools change of a session's state: kept aside, dropped, and made to fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix_temporal.activities._step_rules import check_values, parse_state
+from helix_temporal.errors import SessionNotFoundError, TooLargeError
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.checkpoints import StagedChange
+from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.states import CreateSession
+from helix_temporal.models.steps import ToolInput
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import ThreadStore
+
+
+async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject) -> None:
+    """Keep aside what a tool changes; a state that its store has lost is made from the thread's slice.
+
+    Raises:
+        FencedError: The session was opened again since the tool was asked for.
+        TooLargeError: The changes are too large to travel.
+    """
+    if request.run_id is None:
+        return
+    check_values(changes)
+    # The key's last parts name the call; its position orders the calls of a turn.
+    call = "/".join(request.key.rsplit("/", 2)[-2:])
+    change = StagedChange(tool_call_id=call, merge_changes=changes, timestamp=request.position)
+    session_id, run_id = request.session_id, request.run_id
+    try:
+        await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
+    except SessionNotFoundError:
+        facts = await threads.facts(request.thread_id)
+        await revive(store, session_id, request.epoch, parse_state(facts.slice))
+        await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
+
+
+async def revive(store: SessionStore, session_id: str, epoch: int | None, kept: SliceState) -> None:
+    """Make the state again that a store without persistence has lost; its checkpoints are gone."""
+    options = CreateSession(agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata))
+    await store.create_session(session_id, options, if_not_exists=True, epoch=epoch)
+
+
+async def drop_beyond(store: SessionStore, session_id: str, run_id: str, position: int, epoch: int) -> None:
+    """Take away what a turn's tools staged in steps that the thread no longer holds."""
+    rows = [row.change for row in await store.list_staged(session_id, run_id)]
+    gone = [change for change in rows if change.timestamp > position]
+    if gone and len(gone) == len(rows):
+        await store.discard_staging(session_id, run_id, epoch=epoch)
+        return
+    for change in gone:
+        # One by one, so that no crash takes those that stay: a change of nothing in the place of each.
+        nothing = change.model_copy(update={"merge_changes": {}, "patches": ()})
+        await store.stage_changes(session_id, run_id, nothing, epoch=epoch)
+
+
+async def promote_what_fits(store: SessionStore, session_id: str, step_id: str, epoch: int) -> int:
+    """Promote a committed step's staged changes, without those that can't be applied; how many."""
+    try:
+        found = await store.promote_staging(session_id, step_id, on_conflict="warn", epoch=epoch)
+    except TooLargeError:
+        await store.discard_staging(session_id, step_id, epoch=epoch)
+        return 0
+    return found.promoted
+
+
+def shown(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The custom state as the application sees it; None if it is too large to travel."""
+    try:
+        check_values(values)
+    except TooLargeError:
+        return None
+    return values

@@ -1,0 +1,211 @@
+"""The session store's part in a session, where threads lose turns, tools come late and others write too."""
+
+from typing import Any
+
+import pytest
+
+from helix_temporal.activities._states import StateKeeper
+from helix_temporal.errors import FencedError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
+from helix_temporal.models.messages import Message, ToolCall, to_record
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.states import MergeChanges, SessionState
+from helix_temporal.models.steps import (
+    OpenSessionInput,
+    ReopenHeads,
+    RunStepInput,
+    SaveValuesInput,
+    ToolInput,
+)
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory.backend import MemoryBackend
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
+from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.sessions.store import RecordSessions
+
+EPOCH = 1_800_000_000_000_000
+
+
+class Scene:
+    """A session over memory stores, driven as the activities drive it."""
+
+    def __init__(self) -> None:
+        self.backend = MemoryBackend()
+        self.store = RecordSessions(self.backend.sessions)
+        self.threads = HotThreads(self.backend.threads)
+        self.keeper = StateKeeper(self.store, self.threads)
+        self.epoch = EPOCH
+        self.head = EMPTY
+        self.kept = SliceState(agent="main")
+
+    async def open(self, *, reopen: Head | None = None, abandoned: str | None = None) -> None:
+        """Open, or open again and keep the thread up to ``reopen``."""
+        self.epoch += 1
+        heads = None if reopen is None else ReopenHeads(known=reopen, turn_start=reopen)
+        request = OpenSessionInput(
+            session_id="s", thread_id="s", agent="main", owner="o", reopen=heads, abandoned=abandoned
+        )
+        opened = await self.threads.open(
+            OpenThread("s", self.epoch, "o", create=Create.AUTO, rewind_to=reopen, slice=self._slice())
+        )
+        self.head = opened.header.head
+        await self.keeper.open(request, opened.header, self.kept, None)
+
+    def _slice(self) -> bytes:
+        return canonical(self.kept.model_dump(mode="json", exclude_defaults=True))
+
+    def request(self, run_id: str) -> RunStepInput:
+        """A step's request at the present head."""
+        return RunStepInput(
+            session_id="s", agent="main", epoch=self.epoch, head=self.head, inputs=(), run_id=run_id
+        )
+
+    async def append(self, run_id: str, text: str = "answer", **slice_: Any) -> Appended:
+        """A whole turn, in the thread alone."""
+        self.kept = self.kept.model_copy(
+            update={"turns": self.kept.turns + 1, "steps": 1, "run": run_id, "turn_steps": 1, **slice_}
+        )
+        header = (await self.threads.facts("s")).slice_version
+        inputs = (to_record(Message(id=f"{run_id}-q", role="user", content="q")),)
+        answer = to_record(Message(id=f"{run_id}-{text}", role="assistant", content=text))
+        step = StepAppend("s", self.epoch, self.head, inputs, answer, True, self._slice(), header)
+        appended = await self.threads.append(step)
+        self.head = appended.head
+        return appended
+
+    async def turn(self, run_id: str, **slice_: Any) -> Appended:
+        """A whole turn, in the thread and in the state."""
+        request = self.request(run_id)
+        await self.keeper.begin(request, self.kept)
+        appended = await self.append(run_id, **slice_)
+        await self.keeper.finish(request, appended, self.kept)
+        return appended
+
+    def tool(self, run_id: str, position: int, answer: str = "a", epoch: int | None = None) -> ToolInput:
+        """A tool call of a step whose answer ends at ``position``."""
+        return ToolInput(
+            session_id="s",
+            thread_id="s",
+            agent="main",
+            tool="t",
+            call=ToolCall(id="c", name="t", arguments={}),
+            key=f"s/{answer}/0",
+            turn=1,
+            position=position,
+            run_id=run_id,
+            epoch=epoch,
+        )
+
+    async def state(self) -> SessionState:
+        """The stored state."""
+        state = await self.store.load_state("s")
+        assert state is not None
+        return state
+
+
+async def test_a_staged_patch_that_cannot_be_applied_does_not_keep_its_turn_from_counting() -> None:
+    """The answer was paid for and is in the thread: what does not fit is left out, the rest counts."""
+    scene = Scene()
+    await scene.open()
+    request = scene.request("r1")
+    await scene.keeper.begin(request, scene.kept)
+    bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
+    await scene.store.stage_changes("s", "r1", bad)
+    await scene.store.stage_changes("s", "r1", StagedChange(tool_call_id="good", merge_changes={"x": 1}))
+    appended = await scene.append("r1")
+    values = await scene.keeper.finish(request, appended, scene.kept)
+    state = await scene.state()
+    assert values == {"x": 1}
+    assert (state.head, state.current_run_id, state.custom_state) == (appended.head, None, {"x": 1})
+    assert await scene.keeper.finish(request, appended, scene.kept) == {"x": 1}
+    assert await scene.store.list_staged("s") == []
+
+
+async def test_an_open_gets_past_a_staged_patch_that_cannot_be_applied() -> None:
+    """Else every open of the session would fail for ever."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
+    await scene.store.stage_changes("s", "r1", bad)
+    appended = await scene.append("r1")
+    await scene.open()
+    assert (await scene.state()).head == appended.head
+
+
+async def test_an_abort_that_comes_after_the_commit_takes_the_state_back() -> None:
+    """The thread is cut where the turn began, so the state must not hold what the turn changed."""
+    scene = Scene()
+    await scene.open()
+    first = await scene.turn("r1", values={"k": 1}, changed=("k",))
+    await scene.turn("r2", values={"k": 2}, changed=("k",))
+    assert (await scene.state()).custom_state == {"k": 2}
+    await scene.open(reopen=first.head, abandoned="r2")
+    state = await scene.state()
+    assert (state.head, state.custom_state) == (first.head, {"k": 1})
+
+
+async def test_what_a_tool_staged_in_a_step_that_was_taken_back_is_dropped() -> None:
+    """Its call is in no thread; the calls of the turn's earlier steps stand."""
+    scene = Scene()
+    await scene.open()
+    first = await scene.turn("r1")
+    await scene.keeper.begin(scene.request("r2"), scene.kept)
+    await scene.keeper.stage(scene.tool("r2", first.head.position, "early"), {"early": 1})
+    await scene.keeper.stage(scene.tool("r2", first.head.position + 2, "late"), {"late": 1})
+    await scene.open(reopen=first.head)
+    await scene.turn("r2")
+    assert (await scene.state()).custom_state == {"early": 1}
+
+
+async def test_a_late_attempt_of_a_tool_stages_nothing() -> None:
+    """Since then its session was opened again: the step that asked for it may be gone."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    late = scene.tool("r1", 2, epoch=scene.epoch)
+    await scene.open(reopen=EMPTY)
+    with pytest.raises(FencedError):
+        await scene.keeper.stage(late, {"x": 1})
+    assert await scene.store.list_staged("s") == []
+
+
+async def test_a_tool_stages_into_a_state_that_its_store_had_lost() -> None:
+    """The tool has done its work: the model must not be told that it failed."""
+    scene = Scene()
+    await scene.open()
+    first = await scene.turn("r1", values={"k": 1}, changed=("k",))
+    await scene.store.delete_session("s")
+    await scene.keeper.stage(scene.tool("r2", first.head.position + 2, epoch=scene.epoch), {"x": 1})
+    await scene.turn("r2")
+    assert (await scene.state()).custom_state == {"k": 1, "x": 1}
+
+
+async def test_the_end_of_a_session_keeps_what_others_merged() -> None:
+    """The application's values are those it changed; what it never saw is not its to remove."""
+    scene = Scene()
+    await scene.open()
+    await scene.turn("r1", values={"a": 1, "gone": 1}, changed=("a", "gone"))
+    await scene.store.merge_custom_state("s", MergeChanges(values={"b": 2}))
+    ended = SaveValuesInput(
+        thread_id="s",
+        epoch=scene.epoch,
+        session_id="s",
+        status="completed",
+        values={"a": 3},
+        changed=("a", "gone"),
+    )
+    await scene.keeper.close(ended)
+    assert (await scene.state()).custom_state == {"a": 3, "b": 2}
+
+
+async def test_a_turn_whose_run_was_superseded_leaves_nothing_staged() -> None:
+    """Whoever died half way through a turn left changes that belong to no turn."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
+    await scene.open()
+    assert await scene.store.list_staged("s") == []
