@@ -221,7 +221,7 @@ class CommitContract(SessionFixtures):
         ]
         outcomes = await at_once(calls)
         won = [n for n, each in enumerate(outcomes) if isinstance(each, tuple)]
-        lost = of_type(outcomes, (StaleStateError, HeadMovedError))  # type: ignore[arg-type]
+        lost: list[Exception] = of_type(outcomes, (StaleStateError, HeadMovedError))  # type: ignore[arg-type]
         assert (len(won), len(lost)) == (1, 15), outcomes
         found = await loaded(store, session_id)
         assert found.custom_state["winner"] == won[0]
