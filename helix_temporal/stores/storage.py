@@ -9,11 +9,18 @@ from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 _USAGE = "helix_usage"
+_SAVING = "helix_saving"
+"""How many messages count while a save is under way; `_NEW` until a session was saved for the first time."""
+_NEW = -1
 _TRIES = 10
+_STEP = 500
 
 
 class StoreSessionStorage:
     """`SessionStorage` over a `SessionStore` with threads: saving appends what is new.
+
+    Times are the store's: those of a session that is saved do not count.  A save that replaces stored
+    messages cuts them off first: a reader may then see the messages that both have and none after them.
 
     Attributes:
         locks: For the leases of turns.
@@ -23,67 +30,119 @@ class StoreSessionStorage:
         self._store, self.locks = store, locks
 
     async def save(self, session: StoredSession) -> None:
-        """See `SessionStorage.save`; messages that differ from the stored ones replace them."""
+        """See `SessionStorage.save`; messages that differ from the stored ones replace them.
+
+        The state says how many messages count until all of them are there, so that a save that does not
+        come to its end is not seen, and the next one takes what it left away.
+
+        Raises:
+            SessionNotFoundError: It was deleted meanwhile.
+            StaleStateError: Others changed it all the time.
+        """
         state = await self._store.load_state(session.id)
         if state is None:
             origin = None if session.parent_id is None else ForkOrigin(session_id=session.parent_id)
-            options = CreateSession(forked_from=origin)
+            options = CreateSession(forked_from=origin, custom_state={_SAVING: _NEW})
             state = await self._store.create_session(session.id, options, if_not_exists=True)
         stored = await self._messages(session.id)
         same = _common(stored, session.messages)
-        if same < len(stored):
-            await self._store.truncate_messages(session.id, same)
-        if same < len(session.messages):
-            await self._store.append_messages(session.id, session.messages[same:])
+        if same < max(len(stored), len(session.messages)):
+            if _SAVING not in state.custom_state:
+                await self._mark(session.id, same)
+            if same < len(stored):
+                await self._store.truncate_messages(session.id, same)
+            for start in range(same, len(session.messages), _STEP):
+                await self._store.append_messages(session.id, session.messages[start : start + _STEP])
         await self._save_state(session)
 
     async def load(self, session_id: str) -> StoredSession | None:
-        """See `SessionStorage.load`."""
-        state = await self._store.load_state(session_id)
-        if state is None:
-            return None
-        return StoredSession(
-            id=session_id,
-            messages=await self._messages(session_id),
-            usage=Usage.model_validate(state.custom_state.get(_USAGE, {})),
-            metadata=state.metadata,
-            created_at=state.created_at,
-            updated_at=state.updated_at,
-            parent_id=None if state.forked_from is None else state.forked_from.session_id,
-        )
+        """See `SessionStorage.load`.
+
+        Raises:
+            StaleStateError: Others changed it all the time.
+        """
+        for _ in range(_TRIES):
+            state = await self._store.load_state(session_id)
+            if state is None or state.custom_state.get(_SAVING) == _NEW:
+                return None
+            messages = _counting(state, await self._messages(session_id))
+            now = await self._store.load_state(session_id)
+            if now is not None and (now.version, now.created_at) == (state.version, state.created_at):
+                return _session(state, messages)
+        raise StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times while it was read")
 
     async def delete(self, session_id: str) -> None:
         """See `SessionStorage.delete`."""
         await self._store.delete_session(session_id)
 
     async def list(self) -> list[str]:
-        """See `SessionStorage.list`."""
+        """See `SessionStorage.list`; those whose first save is under way among them."""
         return sorted([each async for each in self._store.iter_session_ids()])
 
     async def _messages(self, session_id: str) -> tuple[Message, ...]:
-        found: tuple[Message, ...] = ()
+        found: list[Message] = []
         while True:
             page = await self._store.get_messages(session_id, offset=len(found), limit=MAX_LIMIT)
             found += page.messages
             if not page.has_more:
-                return found
+                return tuple(found)
+
+    async def _mark(self, session_id: str, count: int) -> None:
+        for _ in range(_TRIES):
+            state = await self._present(session_id)
+            marked = state.model_copy(update={"custom_state": {**state.custom_state, _SAVING: count}})
+            if await self._saved(marked):
+                return
+        raise _always_changed(session_id)
 
     async def _save_state(self, session: StoredSession) -> None:
         for _ in range(_TRIES):
-            state = await self._store.load_state(session.id)
-            if state is None:
-                raise SessionNotFoundError(f"session {session.id!r} was deleted while it was saved")
-            try:
-                await self._store.save_state(session.id, _with(state, session))
-            except StaleStateError:
-                continue
-            return
-        raise StaleStateError(f"session {session.id!r}: its state changed {_TRIES} times while it was saved")
+            if await self._saved(_with(await self._present(session.id), session)):
+                return
+        raise _always_changed(session.id)
+
+    async def _present(self, session_id: str) -> SessionState:
+        state = await self._store.load_state(session_id)
+        if state is None:
+            raise SessionNotFoundError(f"session {session_id!r} was deleted while it was saved")
+        return state
+
+    async def _saved(self, state: SessionState) -> bool:
+        try:
+            await self._store.save_state(state.session_id, state)
+        except StaleStateError:
+            return False
+        return True
+
+
+def _always_changed(session_id: str) -> StaleStateError:
+    return StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times while it was saved")
+
+
+def _session(state: SessionState, messages: tuple[Message, ...]) -> StoredSession:
+    return StoredSession(
+        id=state.session_id,
+        messages=messages,
+        usage=Usage.model_validate(state.custom_state.get(_USAGE, {})),
+        metadata=state.metadata,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        parent_id=None if state.forked_from is None else state.forked_from.session_id,
+    )
+
+
+def _counting(state: SessionState, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    counted = state.custom_state.get(_SAVING)
+    return messages[:counted] if isinstance(counted, int) else messages
 
 
 def _with(state: SessionState, session: StoredSession) -> SessionState:
     custom = {**state.custom_state, _USAGE: session.usage.model_dump(mode="json")}
-    return state.model_copy(update={"metadata": dict(session.metadata), "custom_state": custom})
+    custom.pop(_SAVING, None)
+    changes: dict[str, object] = {"metadata": dict(session.metadata), "custom_state": custom}
+    if session.parent_id is not None and state.forked_from is None:
+        changes["forked_from"] = ForkOrigin(session_id=session.parent_id)
+    return state.model_copy(update=changes)
 
 
 def _common(stored: tuple[Message, ...], wanted: tuple[Message, ...]) -> int:

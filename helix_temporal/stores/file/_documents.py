@@ -118,7 +118,7 @@ class Documents:
 
     async def read(self, document_id: str) -> Parts:
         """All parts as of one instant; none if there is no document."""
-        stored = await _in_thread(partial(self._read, name_of(document_id), document_id))
+        stored = await in_thread(partial(self._read, name_of(document_id), document_id))
         return stored.parts if stored else _NOTHING
 
     async def change(self, document_id: str, decide: Callable[[Parts], Change[T]]) -> T:
@@ -131,7 +131,7 @@ class Documents:
         attempt = partial(self._attempt, name, document_id, decide)
         async with self._first_in_line(name):
             for pause in _pauses(self._patience):
-                answer = await _in_thread(attempt)
+                answer = await in_thread(attempt)
                 if not isinstance(answer, _Busy):
                     return answer
                 await asyncio.sleep(pause)
@@ -142,10 +142,10 @@ class Documents:
 
         One that comes or goes meanwhile may be missed.
         """
-        names = await _in_thread(self._disk.names)
+        names = await in_thread(self._disk.names)
         for start in range(0, len(names), _BATCH):
             batch = names[start : start + _BATCH]
-            for listed in await _in_thread(partial(self._headings, batch)):
+            for listed in await in_thread(partial(self._headings, batch)):
                 yield listed
 
     async def check(self) -> None:
@@ -271,7 +271,7 @@ class _Cache:
                 self._size -= kept.size
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def in_thread(work: Callable[[], T]) -> T:
     """Run ``work`` in a thread; a cancel is passed on once it has ended, so that nothing goes on unseen."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:

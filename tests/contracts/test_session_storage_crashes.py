@@ -1,0 +1,197 @@
+"""Sessions of the façade whose save does not come to its end: readers see the old one or the new one."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helix_temporal.agents import Agent, ScriptedModel
+from helix_temporal.facade import fork_session
+from helix_temporal.models.facade import StoredSession
+from helix_temporal.models.messages import Message, Usage
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.file.storage import FileSessionStorage
+from helix_temporal.stores.memory.backend import MemoryBackend
+from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.storage import StoreSessionStorage
+
+CALLS = range(1, 12)
+STEPS = ("created", "written", "synced", "renamed", "settled")
+
+
+class Crash(Exception):  # noqa: N818 (the process is gone; no error of ours)
+    """The process is gone."""
+
+
+class Dying:
+    """A session store whose user is gone before, or right after, its n-th change."""
+
+    CHANGES = ("create_session", "append_messages", "truncate_messages", "save_state", "merge_custom_state")
+
+    def __init__(self, store: RecordSessions, at: int, *, after: bool) -> None:
+        self._store, self._left, self._after = store, at, after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name == "iter_session_ids":
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await asyncio.sleep(0)  # others come between any two calls
+            self._left -= name in self.CHANGES
+            if name in self.CHANGES and self._left == 0 and not self._after:
+                raise Crash
+            answer = await found(*args, **kwargs)
+            if name in self.CHANGES and self._left == 0:
+                raise Crash
+            return answer
+
+        return call
+
+
+class Place:
+    """One store, and storages over it that live or die."""
+
+    def __init__(self) -> None:
+        backend = MemoryBackend()
+        self._locks = backend.locks
+        self._store = RecordSessions(backend.sessions, HotThreads(backend.threads))
+        self.alive = StoreSessionStorage(self._store, self._locks)
+
+    def dying(self, at: int, *, after: bool) -> StoreSessionStorage:
+        """A storage whose process is gone at that change."""
+        return StoreSessionStorage(Dying(self._store, at, after=after), self._locks)
+
+
+def a_session(*texts: str, parent: str | None = None) -> StoredSession:
+    messages = tuple(Message(id=f"m{at}", role="user", content=text) for at, text in enumerate(texts))
+    return StoredSession(
+        id="s",
+        messages=messages,
+        usage=Usage(input_tokens=len(texts)),
+        metadata={"size": len(texts)},
+        parent_id=parent,
+    )
+
+
+def seen(session: StoredSession | None) -> object:
+    """What has to hang together."""
+    if session is None:
+        return None
+    texts = [each.text for each in session.messages]
+    return texts, session.usage.input_tokens, session.metadata, session.parent_id
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", CALLS)
+async def test_a_turn_whose_save_is_cut_off_is_there_or_not(at: int, *, after: bool) -> None:
+    """Never its messages without what they cost; and saved again it is there once."""
+    place, old, new = Place(), a_session("a", "b"), a_session("a", "b", "c", "d")
+    await place.alive.save(old)
+    cut_off = (await asyncio.gather(place.dying(at, after=after).save(new), return_exceptions=True))[0]
+    assert cut_off is None or isinstance(cut_off, Crash)
+    assert seen(await place.alive.load("s")) in (seen(old), seen(new))
+    await place.alive.save(new)
+    assert seen(await place.alive.load("s")) == seen(new)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", CALLS)
+async def test_a_turn_that_was_cut_off_leaves_nothing_to_the_next(at: int, *, after: bool) -> None:
+    """Whoever goes on, goes on from what readers see."""
+    place = Place()
+    await place.alive.save(a_session("a", "b"))
+    await asyncio.gather(
+        place.dying(at, after=after).save(a_session("a", "b", "c", "d")), return_exceptions=True
+    )
+    found = await place.alive.load("s")
+    assert found is not None
+    other = Message(id="other", role="user", content="other")
+    wanted = found.model_copy(update={"messages": (*found.messages, other)})
+    await place.alive.save(wanted)
+    assert seen(await place.alive.load("s")) == seen(wanted)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", CALLS)
+async def test_a_session_that_was_not_made_to_the_end_is_none(at: int, *, after: bool) -> None:
+    """A fork that has its parent's name and nothing of its messages would be taken for a whole one."""
+    place, new = Place(), a_session("a", "b", parent="p")
+    await asyncio.gather(place.dying(at, after=after).save(new), return_exceptions=True)
+    assert seen(await place.alive.load("s")) in (None, seen(new))
+    await place.alive.save(new)
+    assert seen(await place.alive.load("s")) == seen(new)
+
+
+@pytest.mark.parametrize("at", CALLS)
+async def test_a_fork_that_was_cut_off_is_made_by_its_repeat(at: int) -> None:
+    """The same new id gives the whole copy, whatever the first try left (case 125)."""
+    place, agent = Place(), Agent(name="a", model=ScriptedModel(["x"]))
+    await place.alive.save(a_session("a", "b").model_copy(update={"id": "source"}))
+    dying = place.dying(at, after=True)
+    await asyncio.gather(
+        fork_session("source", agent, new_session_id="copy", storage=dying), return_exceptions=True
+    )
+    fork = await fork_session("source", agent, new_session_id="copy", storage=place.alive)
+    assert [each.text for each in await fork.get_messages()] == ["a", "b"]
+
+
+async def test_a_reader_beside_a_writer_sees_whole_turns() -> None:
+    """Messages and usage of one moment, also for who forks meanwhile (case 126)."""
+    place = Place()
+    sessions = [a_session(*(str(number) for number in range(size))) for size in range(1, 40)]
+    await place.alive.save(sessions[0])
+    found: list[StoredSession | None] = []
+
+    async def write() -> None:
+        for session in sessions:
+            await place.dying(0, after=False).save(session)
+
+    writer = asyncio.create_task(write())
+    while not writer.done():
+        found.append(await place.dying(0, after=False).load("s"))
+        await asyncio.sleep(0)
+    await writer
+    whole = [seen(session) for session in sessions]
+    assert found
+    assert [each for each in map(seen, found) if each not in whole] == []
+
+
+async def test_a_long_session_is_kept_whole() -> None:
+    """More messages than a page or a step of any store has."""
+    place, session = Place(), a_session(*(str(number) for number in range(3000)))
+    await place.alive.save(session)
+    assert seen(await place.alive.load("s")) == seen(session)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_file_whose_writer_is_killed_is_the_old_one_or_the_new_one(tmp_path: Path, step: str) -> None:
+    """Killed after each step of a save: never half a session, and nothing is left behind (case 123)."""
+    old, new = a_session("old"), a_session("old", "n" * 100_000)
+    storage = FileSessionStorage(tmp_path)
+    asyncio.run(storage.save(old))
+    assert _killed_while_saving(tmp_path, new, step) == 9
+    found = asyncio.run(storage.load("s"))
+    assert seen(found) == seen(new if step in {"renamed", "settled"} else old)
+    asyncio.run(storage.save(new))
+    assert seen(asyncio.run(storage.load("s"))) == seen(new)
+    assert asyncio.run(storage.list()) == ["s"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["s.json"]
+
+
+def _killed_while_saving(directory: Path, session: StoredSession, step: str) -> int:
+    """The exit status of a process that is gone right after that step, as by SIGKILL."""
+
+    def after(done: str) -> None:
+        if done == step:
+            os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(FileSessionStorage(directory, after=after).save(session))
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
