@@ -1,5 +1,8 @@
 """Activities ``helix.cleanup.*``: sessions past their time, sessions nobody uses, operations long done."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from temporalio import activity
@@ -31,12 +34,14 @@ class CleanupActivities:
     @typed
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
-        cursor, summary = _resumed(activity.info().heartbeat_details)
+        details = activity.info().heartbeat_details
+        cursor, summary = _resumed(details)
+        async with _beating(self._beat_every, *details[:2]) as beat:
 
-        def report(at: str | None, done: CleanupSummary) -> None:
-            activity.heartbeat(at, done.model_dump(mode="json"))
+            def report(at: str | None, done: CleanupSummary) -> None:
+                beat(at, done.model_dump(mode="json"))
 
-        return await self._cleanup.expired(request, report, cursor=cursor, summary=summary)
+            return await self._cleanup.expired(request, report, cursor=cursor, summary=summary)
 
     @activity.defn(name="helix.cleanup.old")
     @typed
@@ -53,9 +58,34 @@ class CleanupActivities:
             return PurgeOperationsResult(purged=await self._cleanup.operations(request.older_than_ms))
 
 
-def _resumed(details: Any) -> tuple[str | None, CleanupSummary | None]:
+def _resumed(details: Sequence[Any]) -> tuple[str | None, CleanupSummary | None]:
     if len(details) < 2:
         return None, None
-    cursor, summary = details[0], details[1]
-    # A last page that was reported has no cursor: it is looked at again, which finds it done.
-    return cursor, CleanupSummary.model_validate(summary) if cursor is not None else None
+    return details[0], CleanupSummary.model_validate(details[1])
+
+
+@contextlib.asynccontextmanager
+async def _beating(every: float, *details: Any) -> AsyncIterator[Callable[..., None]]:
+    """Heartbeat in the background with the details that were given last.
+
+    A page of sessions with many snapshots takes longer than the heartbeat time-out; and a beat without
+    the details of the attempt before would lose them.
+    """
+    last = details
+
+    def beat(*given: Any) -> None:
+        nonlocal last
+        last = given
+        activity.heartbeat(*last)
+
+    async def again() -> None:
+        while True:
+            await asyncio.sleep(every)
+            activity.heartbeat(*last)
+
+    task = asyncio.create_task(again())
+    try:
+        yield beat
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

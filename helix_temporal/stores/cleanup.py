@@ -55,14 +55,16 @@ class Cleanup:
         """End sessions that are past their time by the store's clock.
 
         One that fails is named in the summary and stops nobody else.  ``cursor`` and ``summary`` are
-        those of the last ``report`` of an attempt that did not come to its end.
+        those of the last ``report`` of an attempt that did not come to its end; a summary without a
+        cursor means that only snapshots are left.
 
         Raises:
             StoreUnavailableError: The store does not answer; what is left is done by the next attempt.
         """
+        listed = summary is not None and cursor is None
         summary = summary or CleanupSummary()
         now = await self._store.now()
-        while request.max_sessions is None or summary.detected < request.max_sessions:
+        while not listed and (request.max_sessions is None or summary.detected < request.max_sessions):
             left = request.page if request.max_sessions is None else request.max_sessions - summary.detected
             page = await self._store.list_expired(now, limit=min(request.page, left), cursor=cursor)
             for each in page.items:
@@ -72,7 +74,7 @@ class Cleanup:
                 report(cursor, summary)
             if cursor is None:
                 break
-        return summary if request.dry_run else await self._finish_pending(request.page, summary)
+        return summary if request.dry_run else await self._finish_pending(request.page, summary, report)
 
     async def old(self, request: CleanUpOldInput, report: ReportOld | None = None) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for ``max_age_ms``.
@@ -148,35 +150,57 @@ class Cleanup:
             )
             return summary.plus(skipped=1).failed(conflict)
         summary = summary.plus(marked=1)
-        return await self._clear(state, summary) if state.workspaces else summary
+        ended = {"status": SessionStatus.FAILED, "cleanup_pending": bool(state.workspaces)}
+        return await self._clear(state.model_copy(update=ended), summary)
 
-    async def _finish_pending(self, limit: int, summary: CleanupSummary) -> CleanupSummary:
+    async def _finish_pending(
+        self, limit: int, summary: CleanupSummary, report: Report | None
+    ) -> CleanupSummary:
         """Snapshots that an earlier clean-up, or this one, left."""
         failed = {each.session_id for each in summary.errors}
         cursor = None
         while True:
             page = await self._store.list_cleanup_pending(limit=limit, cursor=cursor)
             for each in page.items:
-                state = await self._store.load_state(each.session_id)
-                if state is not None and each.session_id not in failed:
-                    summary = await self._clear(state, summary)
+                if each.session_id not in failed:
+                    summary = await self._finish(each.session_id, summary)
+            if report is not None:
+                report(None, summary)
             if page.next_cursor is None:
                 return summary
             cursor = page.next_cursor
 
+    async def _finish(self, session_id: str, summary: CleanupSummary) -> CleanupSummary:
+        try:
+            state = await self._store.load_state(session_id)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return summary.failed(_named(session_id, "load", error))
+        return summary if state is None else await self._clear(state, summary)
+
     async def _clear(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
         """Delete the snapshots of a session that was ended, and take its mark away once all are gone."""
+        if not state.cleanup_pending:
+            return summary
+        # One that came back since it was ended needs its snapshots.
+        providers = {each.provider_id for each in state.workspaces} if state.status in TERMINAL else set()
         whole = True
-        for provider_id in sorted({each.provider_id for each in state.workspaces}):
+        for provider_id in sorted(providers):
             deleted, error = await self._delete_snapshots(provider_id, state.session_id)
             summary = summary.plus(snapshots_deleted=deleted)
             if error is not None:
                 summary, whole = summary.failed(error), False
-        if whole:
-            try:
-                await self._store.finish_cleanup(state.session_id)
-            except SessionNotFoundError:
-                return summary
+        if not whole:
+            return summary
+        try:
+            await self._store.finish_cleanup(state.session_id)
+        except SessionNotFoundError:
+            return summary
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return summary.failed(_named(state.session_id, "finish", error))
         return summary
 
     async def _delete_snapshots(self, provider_id: str, session_id: str) -> tuple[int, CleanupError | None]:
