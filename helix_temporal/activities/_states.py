@@ -122,7 +122,9 @@ class StateKeeper:
     async def _settle_run(self, request: OpenSessionInput, state: SessionState, header: HotHeader) -> None:
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
         if request.abandoned is not None:
-            await self._give_up_run(session_id, request.abandoned, RunStatus.ABORTED, epoch)
+            # A turn that was about to be run again has another run in the store.
+            for each in {request.abandoned, run_id or request.abandoned}:
+                await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch)
         elif run_id is not None and request.reopen is None:
             await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch)
         elif run_id is not None:

@@ -208,6 +208,7 @@ class Carried(Model):
     close: bool = False
     values: CheckedObject | None = None
     saved_values: CheckedObject | None = None
+    stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
 
 

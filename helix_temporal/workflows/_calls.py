@@ -289,3 +289,9 @@ async def run_to_completion(
                 handle.cancel()
                 await workflow.wait([handle])
     return handle.result()
+
+
+def is_cancelled() -> bool:
+    """Whether this task was asked to end, rather than one that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

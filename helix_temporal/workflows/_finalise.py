@@ -22,11 +22,13 @@ class Ending:
 
     Attributes:
         values: The application's values if they are not saved.
+        changed: Keys that the application changed.
         status: For the session store.
         closes: Shut the epoch: a step may still be running somewhere.
     """
 
     values: dict[str, Any] | None
+    changed: tuple[str, ...]
     status: str
     error: str | None = None
     closes: bool = False
@@ -81,6 +83,7 @@ class Finaliser:
             thread_id=talk.request.thread_id,
             epoch=talk.handle.epoch,
             values=ending.values,
+            **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))

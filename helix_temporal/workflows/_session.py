@@ -20,13 +20,14 @@ from helix_temporal.models.sessions import (
     Status,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads
-from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls
+from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, is_cancelled
 from helix_temporal.workflows._events import Events, ask_result, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._inbox import Entry
 from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation, reopen
+from helix_temporal.workflows._values import Known, taken
 
 _FLUSH_AGAIN: Final = 5.0
 
@@ -52,7 +53,7 @@ class AgentSession:
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY)
         self._live = Live.of(input, workflow.now())
         self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
-        self._saved_values = dict(carried.saved_values or {}) if carried else {}
+        self._known = Known.of(carried.saved_values, stale=carried.stale_values) if carried else Known()
         self.values: dict[str, Any] = dict(carried.values or {}) if carried else {}
         Handlers(input, self._live, self._calls).register()
 
@@ -137,9 +138,8 @@ class AgentSession:
         self._live.talk = Conversation(request, opened.handle, opened.facts)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
-        if opened.values:
-            self.values = {**self.values, **opened.values}
-            self._saved_values = {} if opened.stale_values else dict(opened.values)
+        self._known = Known.of(opened.values, stale=opened.stale_values)
+        self.values = {**self.values, **(opened.values or {})}
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
@@ -196,16 +196,17 @@ class AgentSession:
             self._live.open,
             number=self._live.turns + 1,
             max_steps=self._input.options.max_steps or self._live.open.facts.max_steps,
-            values=dict(self.values) if self.values != self._saved_values else None,
+            values=self._known.unsaved(self.values),
+            changed=self._known.changed(self.values),
         )
-        saved = dict(self.values)
+        before = Known.of(self.values)
         start = self._live.turn_start = self._live.open.head
         self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         try:
             result = await self._live.turn_task
         except (asyncio.CancelledError, SessionInterruptedError) as stopped:
             aborting = self._live.aborting or isinstance(stopped, SessionInterruptedError)
-            if not aborting or _is_cancelled():
+            if not aborting or is_cancelled():
                 raise
             await self._abandon(turn, start)
             return
@@ -219,9 +220,10 @@ class AgentSession:
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
                 self._live.quiet_since = workflow.now()
         if turn.took_values:
-            self._saved_values = saved
+            self._known = before
         if turn.promoted is not None:
-            self.values = {**self.values, **turn.promoted}
+            self.values = taken(self.values, before.saved, turn.promoted)
+            self._known = Known.of(turn.promoted, stale=True)
         await self._turn_over(turn, result, entries)
 
     async def _abandon(self, turn: Turn, start: Head) -> None:
@@ -258,6 +260,9 @@ class AgentSession:
             rewind.result = RewindResult(done=False, head=self._live.open.head, error=describe(error))
         else:
             self._live.open.handle = opened.handle
+            if self._calls.policy.keeps_state:
+                self.values = dict(opened.values or {})
+                self._known = Known.of(self.values, stale=opened.stale_values)
             self._live.inbox.forget_after(opened.handle.head.position)
             rewind.result = RewindResult(done=True, head=opened.handle.head)
         self._live.rewinds.remove(rewind)
@@ -286,7 +291,8 @@ class AgentSession:
             usage=self._live.usage,
             close=self._live.close,
             values=self.values,
-            saved_values=self._saved_values,
+            saved_values=self._known.saved,
+            stale_values=self._known.stale,
             notes=self._live.notes,
         )
         if self._live.cancelled:
@@ -308,7 +314,8 @@ class AgentSession:
         live = self._live
         live.status = Status.ENDING
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
-        ending = Ending(self._unsaved(), "paused" if live.exit is ExitReason.WAITING else "completed")
+        status = "paused" if live.exit is ExitReason.WAITING else "completed"
+        ending = Ending(*self._unsaved(), status)
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if not live.has_messages:
             await self._events.ended(self._finaliser())
@@ -330,7 +337,7 @@ class AgentSession:
         if self._live.talk is not None:
             finaliser = self._finaliser()
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(self._unsaved(), status, self._live.error, closes=True)
+            ending = Ending(*self._unsaved(), status, self._live.error, closes=True)
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
@@ -370,9 +377,8 @@ class AgentSession:
     def _finaliser(self) -> Finaliser:
         return Finaliser(self._calls, self._on_cancel)
 
-    def _unsaved(self) -> dict[str, Any] | None:
-        """The application's values if they changed since the last step saved them."""
-        return None if self.values == self._saved_values else dict(self.values)
+    def _unsaved(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        return self._known.unsaved(self.values), self._known.changed(self.values)
 
     def _fail(self, failure: Exception) -> NoReturn:
         kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
@@ -391,9 +397,3 @@ class AgentSession:
             receipts=self._live.receipts,
             error=self._live.error,
         )
-
-
-def _is_cancelled() -> bool:
-    """Whether this task was asked to end, rather than one that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

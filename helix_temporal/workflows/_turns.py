@@ -107,7 +107,7 @@ class Turn:
     Attributes:
         interrupted: Whether to end after the present step.
         took_values: The application's values are in the thread with one of its steps.
-        run_id: Names the turn in the session store.
+        run_id: Names the turn in the session store; another one when it is run again.
         promoted: The application's values after tools' staged changes went into them.
     """
 
@@ -119,11 +119,13 @@ class Turn:
         number: int,
         max_steps: int,
         values: dict[str, Any] | None = None,
+        changed: tuple[str, ...] | None = None,
     ) -> None:
         self._calls, self._talk = calls, conversation
-        self._number, self._max_steps, self._values = number, max_steps, values
+        self._number, self._max_steps = number, max_steps
+        self._values = {} if values is None else {"values": values, "changed": changed}
         self.took_values = False
-        self.run_id = calls.new_id()[:16]
+        self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
         self._left: tuple[str, ...] = ()
         self._start = conversation.head
@@ -141,6 +143,8 @@ class Turn:
             except _RunAgain:
                 self._talk.turns_run_again += 1
                 self.took_values = False
+                # The session store may have committed the run whose steps the record lost.
+                self.run_id = f"{self._first_run_id}.{self._talk.turns_run_again}"
 
     async def _run(self, users: tuple[StepInput, ...]) -> TurnResult:
         inputs = users
@@ -228,7 +232,7 @@ class Turn:
                     inputs=inputs,
                     turn=self._number,
                     run_id=self.run_id,
-                    **_present(values=None if self.took_values else self._values),
+                    **({} if self.took_values else _present(**self._values)),
                 )
             )
 
@@ -307,6 +311,7 @@ class Turn:
                     turn=self._number,
                     position=result.head.position,
                     run_id=self.run_id,
+                    epoch=self._talk.handle.epoch,
                     **_present(metadata=request.metadata or None),
                 ),
             )

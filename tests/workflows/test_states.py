@@ -318,3 +318,56 @@ async def test_a_rewind_takes_the_state_along(place: Settings, sid: str) -> None
         await stand.sessions.ask(sid, "three")
         state = await state_of(stand, sid)
         assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+
+
+async def test_a_rewind_takes_the_values_of_the_application_along(place: Settings, sid: str) -> None:
+    """What a turn that is gone had changed must not come back with the next one, or at the end."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    numbers = iter((1, 2))
+    desk.acts[sid] = lambda what, _: ToolOutcome(what, state={"k": next(numbers)})
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        first = await state_of(stand, sid)
+        await stand.sessions.ask(sid, "two")
+        assert (await state_of(stand, sid)).custom_state == {"k": 2}
+        await stand.sessions.rewind(sid, first.head)
+        del desk.scripts[sid]
+        await stand.sessions.ask(sid, "three")
+        await stand.finish(sid)
+        assert (await state_of(stand, sid)).custom_state == {"k": 1}
+
+
+async def test_what_the_session_saw_is_not_written_over_what_others_wrote_since(
+    place: Settings, sid: str
+) -> None:
+    """A tool's change shows the session the whole state; none of it is the session's to write."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    desk.acts[sid] = lambda what, _: ToolOutcome(what, state={"tool": 1})
+    async with served(place, desk) as stand:
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        await stand.sessions.ask(sid, "one", agent="main")
+        await store.merge_custom_state(sid, MergeChanges(values={"theirs": 1, "tool": 5}))
+        del desk.scripts[sid]
+        await stand.sessions.ask(sid, "two")
+        await store.merge_custom_state(sid, MergeChanges(values={"theirs": 2}))
+        await stand.finish(sid)
+        assert (await state_of(stand, sid)).custom_state == {"theirs": 2, "tool": 5}
+
+
+async def test_a_step_that_a_tool_takes_back_changes_nothing_of_the_state(place: Settings, sid: str) -> None:
+    """The step is asked again; what its tools had staged belongs to no call of the thread."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x", "y")
+    first = iter((True, True))
+
+    def act(what: str, context: ToolContext) -> ToolOutcome:
+        again = next(first, False)
+        return ToolOutcome(what, state={f"{what}{again}": 1}, rewind=again and what == "y")
+
+    desk.acts[sid] = act
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        assert (await state_of(stand, sid)).custom_state == {"xFalse": 1, "yFalse": 1}

@@ -1,0 +1,50 @@
+"""Pure: the application's values against what the stores have, key by key.
+
+Tools and other programs change the state too: what the application did not change itself is theirs, and
+is never written back over what they have written since.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_NONE: Final = object()
+
+
+@dataclass(slots=True)
+class Known:
+    """What the session knows to be stored.
+
+    Attributes:
+        saved: The values as they were last saved, or told by the store.
+        stale: The thread's slice has others, so that they go with the next step.
+    """
+
+    saved: dict[str, Any] = field(default_factory=dict)
+    stale: bool = False
+
+    @staticmethod
+    def of(values: Mapping[str, Any] | None, *, stale: bool = False) -> "Known":
+        """A copy: the application may change what lies within its values."""
+        return Known(deepcopy(dict(values or {})), stale)
+
+    def changed(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Keys that the application changed or removed."""
+        keys = {*self.saved, *values}
+        return tuple(sorted(each for each in keys if not _same(each, self.saved, values)))
+
+    def unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The values if they are to be saved."""
+        return dict(values) if self.stale or self.changed(values) else None
+
+
+def taken(values: Mapping[str, Any], before: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """``stored`` as the application's values, with what it changed since they were ``before``."""
+    mine = {each for each in {*before, *values} if not _same(each, before, values)}
+    kept = {key: value for key, value in values.items() if key in mine}
+    return {**{key: deepcopy(value) for key, value in stored.items() if key not in mine}, **kept}
+
+
+def _same(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(one.get(key, _NONE) == other.get(key, _NONE))
