@@ -1,7 +1,8 @@
 """Activities of tools and hooks: each tool and each hook of an agent is its own activity type."""
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -12,7 +13,12 @@ from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
-from helix_temporal.errors import HelixError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import (
+    HelixError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.hooks import (
     AfterUserMessage,
@@ -26,6 +32,9 @@ from helix_temporal.models.hooks import (
 from helix_temporal.models.messages import from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+_STAGE_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
+"""Seconds between attempts to stage what a tool changes: two minutes, as far as the tool's time allows."""
 
 _EVENTS: dict[str, type[HookEvent]] = {
     "session_started": SessionStarted,
@@ -113,6 +122,14 @@ class ToolRunner:
                 f"tool {tool.name!r} changes the session's state, but there is no session store; "
                 "set one (docs/settings.md) or return no state"
             )
+        # The tool has done its work, and a further attempt would do it again: wait for a store that is away.
+        for pause in _STAGE_PAUSES:
+            try:
+                await self._states.stage(request, changes)
+            except StoreUnavailableError:
+                await asyncio.sleep(pause)
+            else:
+                return
         await self._states.stage(request, changes)
 
     async def _arguments(self, request: ToolInput) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._states import StateKeeper
-from helix_temporal.errors import FencedError
-from helix_temporal.models._json import canonical
+from helix_temporal.activities.tools import ToolRunner
+from helix_temporal.agents import ToolOutcome, tool
+from helix_temporal.errors import FencedError, StoreUnavailableError
+from helix_temporal.models._json import JsonObject, canonical
 from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY, Head
@@ -209,3 +212,47 @@ async def test_a_turn_whose_run_was_superseded_leaves_nothing_staged() -> None:
     await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
     await scene.open()
     assert await scene.store.list_staged("s") == []
+
+
+async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
+    """Its few attempts are over in a second, and each would do the tool's work again."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    ran: list[str] = []
+
+    class Away(StateKeeper):
+        left = 2
+
+        async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+            """Away for two attempts."""
+            self.left -= 1
+            if self.left >= 0:
+                raise StoreUnavailableError("the database is away")
+            await super().stage(request, changes)
+
+    @tool
+    def act() -> ToolOutcome:
+        """Do something."""
+        ran.append("act")
+        return ToolOutcome("done", state={"x": 1})
+
+    keeper = Away(scene.store, scene.threads)
+    runner = ToolRunner(scene.threads, Payloads(scene.backend.payloads), states=keeper)
+    await runner.run(act, scene.tool("r1", 2, epoch=scene.epoch))
+    assert ran == ["act"]
+    assert [row.change.merge_changes for row in await scene.store.list_staged("s")] == [{"x": 1}]
+
+
+async def test_a_state_that_is_too_large_to_travel_does_not_end_the_session() -> None:
+    """Tools and others may fill it beyond what a step can carry: it is kept, and no longer shown."""
+    scene = Scene()
+    await scene.open()
+    large = MergeChanges(values={"large": "x" * 100_000})
+    await scene.store.merge_custom_state("s", large)
+    request = scene.request("r1")
+    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
+    appended = await scene.append("r1")
+    assert await scene.keeper.finish(request, appended, scene.kept) is None
+    assert set((await scene.state()).custom_state) == {"large", "x"}
