@@ -215,6 +215,9 @@ class CommitPart(Base):
     ) -> tuple[CommitResult, Appended | None]:
         seen = await self._see(call.session_id, _commit.wanted(request, thread=False))
         _ = seen.present
+        if call.operation_id is None:
+            # As in one unit: who was replaced learns that, whatever else is wrong.
+            check_fence(seen, call)
         first = _commit.first_result(seen, request)
         if first is not None:
             return first, await self._repeated_step(append)
