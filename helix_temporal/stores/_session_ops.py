@@ -48,7 +48,8 @@ def found(held: HeldSession, wanted: Wanted) -> tuple[SessionRecord, ...]:
     names = [name for name in wanted.keys if name in held.records]
     if not wanted.groups and not wanted.newest:
         return tuple(held.records[name] for name in dict.fromkeys(names))
-    groups, newest = set(wanted.groups), dict.fromkeys(wanted.newest, _NOWHERE)
+    groups = set(wanted.groups)
+    newest: dict[RecordKind, tuple[int, str, RecordKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
     looked_at = {kind for kind, _ in groups} | newest.keys()
     for name, record in held.records.items():
         kind = name.kind

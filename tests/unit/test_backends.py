@@ -101,7 +101,7 @@ def test_hot_threads_are_where_settings_say(given: dict[str, Any], store: str) -
 def test_a_thread_store_without_an_address_is_refused(store: str) -> None:
     """Threads would land in memory and be lost, with nobody told."""
     with pytest.raises(InvalidConfigError, match=f"thread_store is '{store}' but"):
-        Settings(thread_store=store)
+        Settings.model_validate({"thread_store": store})
 
 
 def test_a_directory_is_a_cold_tier(cold_directory: Path) -> None:

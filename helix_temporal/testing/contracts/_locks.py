@@ -416,10 +416,11 @@ class HoldContract(LocksFixtures):
         self, locks: LockManager, another: LockManager, key: str
     ) -> None:
         """Its work may have met another's, though no refresh came in between to notice."""
+        takers: list[Lock] = []
         with pytest.raises(LeaseLostError):
             async with locks.hold(key, owner="me"):
-                taker = await taken(another, key, owner="me")
-        assert await taker.refresh()
+                takers.append(await taken(another, key, owner="me"))
+        assert await takers[0].refresh()
 
     async def test_a_block_may_give_the_lock_back_itself(self, locks: LockManager, key: str) -> None:
         """That is no loss."""
