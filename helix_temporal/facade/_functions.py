@@ -15,6 +15,7 @@ from helix_temporal.facade._session import (
     Session,
     WorkflowEngine,
     generate_session_id,
+    leased,
     now,
 )
 from helix_temporal.models.facade import StoredSession
@@ -127,9 +128,10 @@ async def create_session(
         created_at=made_at,
         updated_at=made_at,
     )
-    if session_id is not None and await storage.load(session_id) is not None:
-        raise InvalidRequestError(f"session {session_id!r} exists; resume it, or choose another id")
-    await storage.save(session)
+    if session_id is None:
+        await storage.save(session)
+    else:
+        await _save_new(storage, session)
     return _active_session(agent, storage, session)
 
 
@@ -148,10 +150,11 @@ async def resume_session(
     if client is not None:
         return _through_workflow(agent, client, session_id, None)
     storage = storage or get_default_storage()
+    found = await _found(storage, session_id)
     active = _active.get((id(storage), session_id))
-    if active is not None:
+    if active is not None and not active.closed:
         return active
-    return _active_session(agent, storage, await _found(storage, session_id))
+    return _active_session(agent, storage, found)
 
 
 async def fork_session(
@@ -199,6 +202,13 @@ async def fork_session(
     return _active_session(agent, storage, copy)
 
 
+async def _save_new(storage: SessionStorage, session: StoredSession) -> None:
+    async with leased(getattr(storage, "locks", None), session.id):
+        if await storage.load(session.id) is not None:
+            raise InvalidRequestError(f"session {session.id!r} exists; resume it, or choose another id")
+        await storage.save(session)
+
+
 def _cut(source: StoredSession, at: int | None) -> int:
     size = len(source.messages)
     if at is None:
@@ -219,7 +229,7 @@ async def _found(storage: SessionStorage, session_id: str) -> StoredSession:
 
 
 def _active_session(agent: Agent, storage: SessionStorage, session: StoredSession) -> Session:
-    made = Session(session.id, LocalEngine(agent, storage, session, getattr(storage, "locks", None)))
+    made = Session(session.id, LocalEngine(agent, storage, session.id, getattr(storage, "locks", None)))
     _active[id(storage), session.id] = made
     return made
 

@@ -19,6 +19,7 @@ from helix_temporal.models.facade import (
     ToolResultEvent,
     ToolUseEvent,
 )
+from helix_temporal.models.hooks import BeforeUserMessage
 from helix_temporal.models.messages import Message, from_record, to_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, UserMessage
@@ -130,6 +131,33 @@ async def run_turn(
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
     added = await read(threads, stored.id, len(stored.messages), talk.head.position)
     return result, (*stored.messages, *added)
+
+
+async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:
+    """The message as the agent's ``before_user_message`` lets it pass.
+
+    Raises:
+        InvalidRequestError: The hook refuses it, or failed.
+    """
+    if agent.hooks.before_user_message is None:
+        return message
+    event = BeforeUserMessage(
+        session_id=stored.id,
+        thread_id=stored.id,
+        agent=agent.name,
+        metadata={key: value for key, value in stored.metadata.items() if isinstance(value, str)},
+        message_id=message.id,
+        text=message.text,
+    )
+    try:
+        decision = await agent.hooks.call("before_user_message", event)
+    except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
+        raise InvalidRequestError(f"hook before_user_message failed: {type(error).__name__}") from None
+    if decision is None or decision.text is None:
+        if decision is not None and decision.refuse is not None:
+            raise InvalidRequestError(f"the message is refused: {decision.refuse}")
+        return message
+    return message.model_copy(update={"text": decision.text})
 
 
 async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> list[Message]:

@@ -4,14 +4,14 @@ import asyncio
 import secrets
 import string
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, InvalidRequestError, SessionNotFoundError
-from helix_temporal.facade._local import run_turn
+from helix_temporal.facade._local import admitted, run_turn
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -27,7 +27,6 @@ from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
 
 _LETTERS: Final = string.ascii_letters + string.digits
-_DONE: Final = None
 
 
 def generate_session_id() -> str:
@@ -51,43 +50,83 @@ class Engine(Protocol):
         """The session as it is now."""
         ...
 
+    async def used(self) -> Usage:
+        """What its model calls used."""
+        ...
+
 
 class LocalEngine:
-    """Runs turns in this process, each under a lease, and stores the session after each."""
+    """Runs turns in this process, each under a lease, and stores the session after each.
+
+    Of the agent's hooks ``before_user_message`` is run, once a turn; the others are the workflow's.
+    """
 
     def __init__(
-        self, agent: Agent, storage: SessionStorage, session: StoredSession, locks: LockManager | None
+        self, agent: Agent, storage: SessionStorage, session_id: str, locks: LockManager | None
     ) -> None:
-        self._agent, self._storage, self._session, self._locks = agent, storage, session, locks
+        self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer`.
 
         Raises:
-            LeaseLostError: Another process took the session over; nothing was stored.
+            LeaseLostError: Another process took the session over; what was not being stored is not.
             SessionNotFoundError: It was deleted meanwhile.
+            InvalidRequestError: The hook refuses the message.
         """
-        async with AsyncExitStack() as stack:
-            if self._locks is not None:
-                await stack.enter_async_context(self._locks.hold(f"session/{self._session.id}"))
+        async with leased(self._locks, self._session_id):
             # Somebody else may have had a turn since ours.
-            found = await self._storage.load(self._session.id)
-            if found is None:
-                raise SessionNotFoundError(f"Session not found: {self._session.id!r} was deleted")
+            found = await self.stored()
+            message = await admitted(self._agent, found, message)
             result, messages = await run_turn(self._agent, found, message, emit)
-            self._session = found.model_copy(
-                update={
-                    "messages": messages,
-                    "usage": found.usage + result.usage,
-                    "updated_at": max(now(), found.updated_at + 1),
-                }
-            )
-            await self._storage.save(self._session)
+            changes = {
+                "messages": messages,
+                "usage": found.usage + result.usage,
+                "updated_at": max(now(), found.updated_at + 1),
+            }
+            await _to_its_end(self._storage.save(found.model_copy(update=changes)))
         emit(ResultEvent(text=messages[-1].text if messages else None, usage=result.usage))
 
     async def stored(self) -> StoredSession:
-        """See `Engine.stored`."""
-        return self._session
+        """See `Engine.stored`.
+
+        Raises:
+            SessionNotFoundError: It was deleted meanwhile.
+        """
+        found = await self._storage.load(self._session_id)
+        if found is None:
+            raise SessionNotFoundError(f"Session not found: {self._session_id!r} was deleted")
+        return found
+
+    async def used(self) -> Usage:
+        """See `Engine.used`."""
+        return (await self.stored()).usage
+
+
+@asynccontextmanager
+async def leased(locks: LockManager | None, session_id: str) -> AsyncIterator[None]:
+    """Be the only one who writes the session, where its storage has locks."""
+    async with AsyncExitStack() as stack:
+        if locks is not None:
+            await stack.enter_async_context(locks.hold(f"session/{session_id}"))
+        yield
+
+
+async def _to_its_end(saving: Coroutine[Any, Any, None]) -> None:
+    """Await a save; a cancel is passed on once it has ended.
+
+    Else it would go on after the lease was given back, over the turn of the next holder.
+    """
+    task = asyncio.create_task(saving)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # the first one is passed on
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # told to nobody: who cancelled asked for no answer
+        raise
 
 
 class WorkflowEngine:
@@ -95,7 +134,6 @@ class WorkflowEngine:
 
     def __init__(self, client: SessionClient, session_id: str, agent: str) -> None:
         self._client, self._session_id, self._agent = client, session_id, agent
-        self._usage = Usage()
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer`."""
@@ -118,6 +156,16 @@ class WorkflowEngine:
             messages += page.messages
             if not page.messages or page.after is None:
                 return StoredSession(id=self._session_id, messages=tuple(messages))
+
+    async def used(self) -> Usage:
+        """See `Engine.used`.
+
+        Raises:
+            InvalidRequestError: Always: none is told through the workflow, and zero would be wrong.
+        """
+        raise InvalidRequestError(
+            f"session {self._session_id!r} is run by a workflow; read its usage from the usage store"
+        )
 
 
 class Session:
@@ -150,10 +198,11 @@ class Session:
         self._pending = UserMessage(id=message_id or generate_message_id(), text=text)
         return self._pending.id
 
-    async def receive(self) -> AsyncIterator[SessionEvent]:
+    async def receive(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens in the turn, to its result; a turn that fails ends with an `ErrorEvent`.
 
-        Leaving the loop early cancels the turn; nothing of it is stored then.
+        Leaving the loop early cancels the turn, and nothing of it is stored unless that had begun.  After
+        a ``break`` Python ends the loop in its own time; `contextlib.aclosing` ends it there.
 
         Raises:
             InvalidRequestError: The session is closed, or nothing was sent.
@@ -165,7 +214,7 @@ class Session:
         events: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
         turn = asyncio.create_task(self._turn(message, events))
         try:
-            while (event := await events.get()) is not _DONE:
+            while (event := await events.get()) is not None:
                 yield event
             await turn
         finally:
@@ -174,12 +223,21 @@ class Session:
             await asyncio.gather(turn, return_exceptions=True)
 
     async def get_messages(self) -> tuple[Message, ...]:
-        """All messages of finished turns."""
+        """All messages of finished turns, whoever had them.
+
+        Raises:
+            SessionNotFoundError: The session was deleted.
+        """
         return (await self._engine.stored()).messages
 
     async def get_usage(self) -> Usage:
-        """What model calls used, over all turns."""
-        return (await self._engine.stored()).usage
+        """What model calls used, over all turns.
+
+        Raises:
+            SessionNotFoundError: The session was deleted.
+            InvalidRequestError: A session workflow runs it: its usage is in the usage store.
+        """
+        return await self._engine.used()
 
     async def close(self) -> None:
         """Use it no more; every finished turn is stored already."""
@@ -197,7 +255,12 @@ class Session:
         except HelixError as error:
             events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=str(error)))
         finally:
-            events.put_nowait(_DONE)
+            events.put_nowait(None)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed; another one for the same session is made by `resume_session`."""
+        return self._closed
 
     def _check_open(self) -> None:
         if self._closed:

@@ -231,7 +231,5 @@ async def _another(storage: SessionStorage, session_id: str, number: int) -> Non
     """As another process would have it: an engine of its own."""
     from helix_temporal.facade._session import LocalEngine, Session  # noqa: PLC0415
 
-    found = await storage.load(session_id)
-    assert found is not None
     locks = getattr(storage, "locks", None)
-    await _asked(Session(session_id, LocalEngine(_agent(), storage, found, locks)), f"m{number}")
+    await _asked(Session(session_id, LocalEngine(_agent(), storage, session_id, locks)), f"m{number}")

@@ -1,0 +1,206 @@
+"""Sessions of the façade where something goes wrong, or goes on elsewhere."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, StoreUnavailableError
+from helix_temporal.facade import Session, create_session, resume_session
+from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
+from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
+from helix_temporal.stores.memory.storage import MemorySessionStorage
+
+
+class Echo:
+    """Says what was said; waits while it is told to."""
+
+    def __init__(self) -> None:
+        self.free, self.asked = asyncio.Event(), asyncio.Event()
+        self.free.set()
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """The last text."""
+        self.asked.set()
+        await self.free.wait()
+        return ModelResponse(content=request.messages[-1].text)
+
+
+class Storage(MemorySessionStorage):
+    """Fails, or takes its time, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.saving, self.may_save = asyncio.Event(), asyncio.Event()
+        self.may_save.set()
+
+    async def save(self, session: StoredSession) -> None:
+        """Once it may, and unless it fails."""
+        self.saving.set()
+        await self.may_save.wait()
+        if self.fails:
+            raise StoreUnavailableError("the disk is full")
+        await super().save(session)
+
+    async def load(self, session_id: str) -> StoredSession | None:
+        """After others."""
+        await asyncio.sleep(0)
+        return await super().load(session_id)
+
+
+def echo(model: Echo | None = None, hooks: Hooks | None = None) -> Agent:
+    return Agent(name="echo", model=model or Echo(), hooks=hooks or Hooks())
+
+
+async def ask(session: Session, text: str) -> SessionEvent:
+    """The last event."""
+    await session.send(text)
+    return [event async for event in session.receive()][-1]
+
+
+async def texts(session: Session) -> list[str]:
+    return [each.text for each in await session.get_messages()]
+
+
+async def test_a_turn_that_was_not_stored_is_not_in_the_session() -> None:
+    """What one's own process shows is what everybody else finds."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    storage.fails = True
+    failed = await ask(session, "lost")
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == "StoreUnavailableError"
+    assert await texts(session) == []
+
+
+async def test_a_session_shows_the_turns_of_other_processes() -> None:
+    """It may be in use in two of them."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    found = await storage.load(session.id)
+    assert found is not None
+    other = await create_session(echo(), storage=storage)
+    await ask(other, "elsewhere")
+    theirs = await storage.load(other.id)
+    assert theirs is not None
+    await storage.save(theirs.model_copy(update={"id": session.id}))
+    assert await texts(session) == ["elsewhere", "elsewhere"]
+
+
+async def test_a_closed_session_is_resumed_as_a_new_one() -> None:
+    """Also while somebody still holds the closed one."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    await session.close()
+    again = await resume_session(session.id, echo(), storage=storage)
+    assert isinstance(await ask(again, "hello"), ResultEvent)
+
+
+async def test_a_session_that_was_deleted_is_not_resumed() -> None:
+    """Not even where it is still in use."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    await storage.delete(session.id)
+    with pytest.raises(SessionNotFoundError):
+        await resume_session(session.id, echo(), storage=storage)
+    failed = await ask(session, "anybody?")
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == "SessionNotFoundError"
+    assert await storage.load(session.id) is None
+
+
+async def test_two_who_resume_at_once_get_the_same_session() -> None:
+    """Or both could send, and each would think the other's turn its own."""
+    storage = Storage()
+    session_id = (await create_session(echo(), storage=storage)).id
+    first, second = await asyncio.gather(
+        *(resume_session(session_id, echo(), storage=storage) for _ in range(2))
+    )
+    assert first is second
+
+
+async def test_leaving_early_cancels_the_turn_and_stores_nothing() -> None:
+    """And the session takes the next message."""
+    storage, model = Storage(), Echo()
+    session = await create_session(echo(model), storage=storage)
+    model.free.clear()
+    await session.send("one")
+    async with aclosing(session.receive()) as events:
+        running = asyncio.ensure_future(anext(events))
+        await model.asked.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    model.free.set()
+    assert await texts(session) == []
+    assert isinstance(await ask(session, "two"), ResultEvent)
+    assert await texts(session) == ["two", "two"]
+
+
+async def test_a_save_that_has_begun_is_waited_for() -> None:
+    """Else it would go on after the lease was given back, over the next one's turn."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    storage.saving.clear()
+    storage.may_save.clear()
+    await session.send("one")
+    receiving = asyncio.ensure_future(_all(session))
+    await storage.saving.wait()
+    receiving.cancel()
+    await asyncio.wait([receiving], timeout=0.01)
+    assert await storage.locks.is_locked(f"session/{session.id}")
+    storage.may_save.set()
+    await asyncio.wait([receiving])
+    assert not await storage.locks.is_locked(f"session/{session.id}")
+    assert await texts(session) == ["one", "one"]
+
+
+async def _all(session: Session) -> list[SessionEvent]:
+    return [event async for event in session.receive()]
+
+
+async def test_a_message_that_the_hook_refuses_is_not_answered() -> None:
+    """A rule on what may be said holds here as in the workflow."""
+
+    def refuse(event: BeforeUserMessage) -> UserMessageDecision:
+        return UserMessageDecision(refuse=f"not {event.text!r}")
+
+    storage = Storage()
+    session = await create_session(echo(hooks=Hooks(before_user_message=refuse)), storage=storage)
+    failed = await ask(session, "this")
+    assert isinstance(failed, ErrorEvent)
+    assert "not 'this'" in failed.message
+    assert await texts(session) == []
+
+
+async def test_a_message_that_the_hook_changes_is_stored_as_changed() -> None:
+    """The text that the hook took out is nowhere."""
+    storage = Storage()
+    hooks = Hooks(before_user_message=lambda event: event.text.replace("secret", "***"))
+    session = await create_session(echo(hooks=hooks), storage=storage)
+    await ask(session, "my secret")
+    assert await texts(session) == ["my ***", "my ***"]
+
+
+async def test_a_hook_that_fails_refuses_without_its_text() -> None:
+    """What an application's error says may hold what must not be told."""
+
+    def fail(event: BeforeUserMessage) -> None:
+        raise ValueError("password")
+
+    session = await create_session(echo(hooks=Hooks(before_user_message=fail)), storage=Storage())
+    failed = await ask(session, "hello")
+    assert isinstance(failed, ErrorEvent)
+    assert "password" not in failed.message
+
+
+async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_once() -> None:
+    """Else the later one would replace the first one's session."""
+    storage = Storage()
+    made = await asyncio.gather(
+        *(create_session(echo(), storage=storage, session_id="mine") for _ in range(2)),
+        return_exceptions=True,
+    )
+    assert sorted(type(each).__name__ for each in made) == ["InvalidRequestError", "Session"]
+    assert any(isinstance(each, InvalidRequestError) for each in made)
