@@ -6,6 +6,7 @@ forward from the slice; it is ahead only of a thread that lost what it had ackno
 Redis, ``flush="exit"``), and then goes back to a checkpoint that the thread still holds.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,6 +103,11 @@ class StateKeeper:
         """
         session_id, epoch = request.session_id, header.epoch
         notes: tuple[Receipt, ...] = ()
+        # The epoch first: what is read after it no late attempt changes.
+        with contextlib.suppress(SessionNotFoundError):
+            await self._store.compare_and_set_status(
+                session_id, _ANY, SessionStatus.ACTIVE, epoch=epoch, operation_id=f"open/{epoch}"
+            )
         state = await self._store.load_state(session_id)
         if state is None:
             state = await self._create(request, header, kept, source)
@@ -110,9 +116,6 @@ class StateKeeper:
         elif header.head.position == header.committed:
             state, notes = await self._catch_up(request, state, header, kept)
         await self._settle_run(request, state, header)
-        await self._store.compare_and_set_status(
-            session_id, _ANY, SessionStatus.ACTIVE, epoch=epoch, operation_id=f"open/{epoch}"
-        )
         values = _state_staging.shown(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"

@@ -1,5 +1,6 @@
 """The session store's part in a session, where threads lose turns, tools come late and others write too."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -256,3 +257,27 @@ async def test_a_state_that_is_too_large_to_travel_does_not_end_the_session() ->
     appended = await scene.append("r1")
     assert await scene.keeper.finish(request, appended, scene.kept) is None
     assert set((await scene.state()).custom_state) == {"large", "x"}
+
+
+async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_opened() -> None:
+    """The thread was cut already, and what the late attempt commits is in no thread."""
+    scene = Scene()
+    await scene.open()
+    first = await scene.turn("r1", values={"k": 1}, changed=("k",))
+    request = scene.request("r2")
+    await scene.keeper.begin(request, scene.kept)
+    appended = await scene.append("r2", values={"k": 2}, changed=("k",))
+    late, kept = scene.keeper, scene.kept
+
+    class Slow(RecordSessions):
+        async def load_state(self, session_id: str) -> SessionState | None:
+            """The late attempt commits just after the look."""
+            found = await super().load_state(session_id)
+            with contextlib.suppress(FencedError):
+                await late.finish(request, appended, kept)
+            return found
+
+    scene.keeper = StateKeeper(Slow(scene.backend.sessions), scene.threads)
+    await scene.open(reopen=first.head, abandoned="r2")
+    state = await scene.state()
+    assert (state.head, state.custom_state) == (first.head, {"k": 1})
