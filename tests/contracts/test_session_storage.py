@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from helix_temporal.errors import InvalidConfigError, StoreCorruptError
 from helix_temporal.facade import (
@@ -56,6 +57,18 @@ class TestRedisStorage(SessionStorageContract):
         storage = RedisSessionStorage(redis_url, prefix=redis_prefix)
         yield storage
         await storage.close()
+
+    async def test_a_damaged_session_is_told_and_hides_no_other(
+        self, storage: RedisSessionStorage, redis_url: str, redis_prefix: str
+    ) -> None:
+        """Without what is in it; a list shows the others."""
+        await storage.save(StoredSession(id="mine"))
+        async with Redis.from_url(redis_url) as redis:
+            await redis.set(f"{redis_prefix}facade:half", b'{"id": "secret"')
+        assert await storage.list() == ["mine"]
+        with pytest.raises(StoreCorruptError) as caught:
+            await storage.load("half")
+        assert "secret" not in str(caught.value)
 
 
 class TestPostgresStorage(SessionStorageContract):

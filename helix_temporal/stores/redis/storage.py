@@ -1,5 +1,10 @@
 """The façade's sessions in Redis or Valkey: one JSON string a session."""
 
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.stores.redis._connection import Connection
@@ -30,9 +35,14 @@ class RedisSessionStorage:
         await self._connection.command("SET", self._key(session.id), session.model_dump_json().encode())
 
     async def load(self, session_id: str) -> StoredSession | None:
-        """See `SessionStorage.load`."""
-        found = await self._connection.command("GET", self._key(validate_id(session_id, "session id")))
-        session = None if found is None else StoredSession.model_validate_json(found)
+        """See `SessionStorage.load`.
+
+        Raises:
+            StoreCorruptError: The value is none of ours, or damaged.
+        """
+        key = self._key(validate_id(session_id, "session id"))
+        found = await self._connection.command("GET", key)
+        session = None if found is None else _session(key, found)
         # Long ids are hashed in the key: the one inside decides.
         return session if session is not None and session.id == session_id else None
 
@@ -41,7 +51,7 @@ class RedisSessionStorage:
         await self._connection.command("UNLINK", self._key(validate_id(session_id, "session id")))
 
     async def list(self) -> list[str]:
-        """See `SessionStorage.list`."""
+        """See `SessionStorage.list`; values that are none of ours, or damaged, are passed over."""
         found, cursor = set[str](), 0
         while True:
             reply = await self._connection.command(
@@ -50,7 +60,8 @@ class RedisSessionStorage:
             for key in reply[1]:
                 value = await self._connection.command("GET", key)
                 if value is not None:
-                    found.add(StoredSession.model_validate_json(value).id)
+                    with suppress(StoreCorruptError):
+                        found.add(_session(key, value).id)
             cursor = int(reply[0])
             if cursor == 0:
                 return sorted(found)
@@ -61,3 +72,10 @@ class RedisSessionStorage:
 
     def _key(self, session_id: str) -> str:
         return f"{self._prefix}facade:{encode_id(session_id)}"
+
+
+def _session(key: str | bytes, value: bytes) -> StoredSession:
+    try:
+        return StoredSession.model_validate_json(value)
+    except ValidationError:
+        raise StoreCorruptError(f"{key!r}: no session is in it; restore or remove the key") from None
