@@ -10,7 +10,13 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from helix_temporal.errors import ConflictError, HelixError, InvalidRequestError
+from helix_temporal.errors import (
+    ConflictError,
+    HelixError,
+    InvalidRequestError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +56,24 @@ def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
             raise application_error(InvalidRequestError(f"{error.title}: wrong fields {fields}")) from None
 
     wrapper.__annotations__ = {**hints, **dict.fromkeys(names, RawValue)}
+    return wrapper
+
+
+def lost_state_is_passing(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """For activities of a session that runs: a state that its store has lost is no permanent failure.
+
+    The next attempt makes it again from the thread's slice.
+    """
+
+    @functools.wraps(function)
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await function(*args, **kwargs)
+        except SessionNotFoundError as error:
+            raise StoreUnavailableError(
+                "the session's state was lost, or deleted, while it was used; the next attempt makes it again"
+            ) from error
+
     return wrapper
 
 

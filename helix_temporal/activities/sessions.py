@@ -5,7 +5,7 @@ from typing import Any
 from temporalio import activity
 
 from helix_temporal.activities._context import beating, scheduled_epoch
-from helix_temporal.activities._errors import typed
+from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
@@ -75,6 +75,7 @@ class SessionActivities:
 
     @activity.defn(name="helix.sessions.open")
     @typed
+    @lost_state_is_passing
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
@@ -113,6 +114,7 @@ class SessionActivities:
 
     @activity.defn(name="helix.sessions.save")
     @typed
+    @lost_state_is_passing
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
@@ -182,6 +184,7 @@ class SessionActivities:
 
     @activity.defn(name="helix.sessions.run_step")
     @typed
+    @lost_state_is_passing
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One model call: look, ask, append, archive.  Answers with the stored step if it stands."""
         async with beating(self._beat_every):
@@ -189,6 +192,7 @@ class SessionActivities:
 
     @activity.defn(name="helix.sessions.end_turn")
     @typed
+    @lost_state_is_passing
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a further model call."""
         async with beating(self._beat_every):

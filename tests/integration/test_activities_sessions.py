@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ForkFrom
@@ -26,6 +27,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ReadPage
+from helix_temporal.stores.sessions import RecordSessions
 
 R = TypeVar("R")
 
@@ -203,3 +205,22 @@ async def test_an_agent_that_is_not_there_is_refused_for_good(call: Caller) -> N
     with pytest.raises(ApplicationError, match="registered") as caught:
         await call.open(agent="nobody")
     assert (caught.value.type, caught.value.non_retryable) == ("InvalidRequestError", True)
+
+
+async def test_a_state_that_is_lost_again_and_again_is_no_permanent_failure(
+    call: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis is wiped just when the state made again is used: Temporal tries on, nobody's ask fails."""
+    opened, _ = await call.open()
+
+    async def lost(*_: object, **__: object) -> None:
+        raise SessionNotFoundError("Session not found: it was wiped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordSessions, "save_state_and_promote_staging", lost)
+        with pytest.raises(ApplicationError) as caught:
+            await call.twice(call.sessions.run_step, step(opened, "hello"))
+    assert (caught.value.type, caught.value.non_retryable) == ("StoreUnavailableError", False)
+    first, _ = await call.twice(call.sessions.run_step, step(opened, "hello"))
+    assert first.text == "1: hello"
+    assert call.model.calls == 1
