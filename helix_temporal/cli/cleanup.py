@@ -20,7 +20,7 @@ from helix_temporal.models.cleanup import (
     PurgeOperationsInput,
 )
 from helix_temporal.settings import Settings
-from helix_temporal.stores.cleanup import Cleanup
+from helix_temporal.stores.cleanup import Cleanup, Report
 
 Row = tuple[str, int]
 
@@ -83,7 +83,7 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) 
         work = Cleanup(backends.sessions)
         errors = 0
         if wanted.expired is not None:
-            ended = await work.expired(wanted.expired, _say_expired)
+            ended = await work.expired(wanted.expired, _expired_told())
             errors += _show(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
         if wanted.old is not None:
             old = await work.old(wanted.old, _say_old)
@@ -99,8 +99,16 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) 
         await backends.close()
 
 
-def _say_expired(_cursor: str | None, summary: CleanupSummary) -> None:
-    typer.echo(f"  looked at {summary.detected:,} past their time", err=True)
+def _expired_told() -> Report:
+    """Says how many were looked at; the clean-up reports more often than that changes."""
+    told: list[int] = []
+
+    def say(_cursor: str | None, summary: CleanupSummary) -> None:
+        if told[-1:] != [summary.detected]:
+            told.append(summary.detected)
+            typer.echo(f"  looked at {summary.detected:,} past their time", err=True)
+
+    return say
 
 
 def _say_old(summary: AgeCleanupSummary) -> None:

@@ -214,10 +214,10 @@ class CommitPart(Base):
         self, call: Call, request: StepRequest, append: StepAppend
     ) -> tuple[CommitResult, Appended | None]:
         seen = await self._see(call.session_id, _commit.wanted(request, thread=False))
-        _ = seen.present
-        if call.operation_id is None:
+        if call.operation_id is None or seen.state is None:
             # As in one unit: who was replaced learns that, whatever else is wrong.
             check_fence(seen, call)
+        _ = seen.present
         first = _commit.first_result(seen, request)
         if first is not None:
             return first, await self._repeated_step(append)
