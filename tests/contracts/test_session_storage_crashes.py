@@ -62,7 +62,8 @@ class Place:
 
     def dying(self, at: int, *, after: bool) -> StoreSessionStorage:
         """A storage whose process is gone at that change."""
-        return StoreSessionStorage(Dying(self._store, at, after=after), self._locks)
+        store: Any = Dying(self._store, at, after=after)
+        return StoreSessionStorage(store, self._locks)
 
 
 def a_session(*texts: str, parent: str | None = None) -> StoredSession:
