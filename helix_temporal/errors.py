@@ -9,17 +9,20 @@
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
     │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
-    │   ├── SessionExistsError · StepClosedError · PatchConflictError
+    │   ├── SessionExistsError · StepClosedError · PatchConflictError · StreamClosedError
     │   └── LockHeldError                                                  (retryable)
     ├── SessionTerminatedError · SessionInterruptedError
     ├── ArchiveError
     │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
     │   └── UnsupportedFormatError · ArchiveAccessError
-    ├── StreamTruncatedError · InvalidCursorError
+    ├── StreamTruncatedError · InvalidCursorError · StreamFailedError · StreamAbandonedError
+    ├── StreamDroppedError                                                 (retryable)
     ├── UnsafeRedisPolicyError · ConditionalWritesUnsupportedError · UnsupportedServerError
     ├── StoreCorruptError
     ├── MigrationError · SchemaVersionError
-    └── StoreUnavailableError · ModelStreamEndedError                      (the retryable ones)
+    ├── ModelRequestError · RemoteClientToolUnsupportedError
+    ├── ModelRateLimitedError · ModelUnavailableError · ModelStreamEndedError   (retryable)
+    └── StoreUnavailableError                                              (retryable)
 
 The class name is the Temporal error type on the wire, so renaming one is a breaking change; a golden
 test pins them.  ``retryable`` says whether the same call may succeed later: everything else is
@@ -175,6 +178,24 @@ class StreamTruncatedError(HelixError):
     """The position asked for was trimmed from the stream."""
 
 
+class StreamClosedError(ConflictError):
+    """The stream has ended, or ended another way than asked for; nothing was written."""
+
+
+class StreamFailedError(HelixError):
+    """The stream's producer gave up; what it wrote before was read, and the message says why."""
+
+
+class StreamAbandonedError(HelixError):
+    """The stream's producer has been silent for too long and left no end; it is taken to be gone."""
+
+
+class StreamDroppedError(HelixError):
+    """The connection to a stream was lost before its end; read on from the last sequence."""
+
+    retryable: ClassVar[bool] = True
+
+
 class InvalidCursorError(HelixError):
     """A cursor is not one that this store gave out."""
 
@@ -213,3 +234,23 @@ class ModelStreamEndedError(HelixError):
     """A model's stream broke off before its response.  Nothing of it counts; call the model again."""
 
     retryable: ClassVar[bool] = True
+
+
+class ModelRequestError(HelixError):
+    """A model's provider refuses the request as it is: wrong key, unknown model, bad or too large input."""
+
+
+class ModelRateLimitedError(HelixError):
+    """A model's provider asks to slow down; ``facts`` has ``retry_after_ms`` if it says for how long."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ModelUnavailableError(HelixError):
+    """A model's provider did not answer, or answered with a failure of its own.  Call it again later."""
+
+    retryable: ClassVar[bool] = True
+
+
+class RemoteClientToolUnsupportedError(HelixError):
+    """A sub-agent that runs elsewhere asks for a tool that only a client of this session could run."""

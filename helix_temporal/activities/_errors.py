@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ValidationError
@@ -23,13 +24,18 @@ R = TypeVar("R")
 
 
 def application_error(error: HelixError) -> ApplicationError:
-    """The error as Temporal carries it: its class name as type, its facts as details."""
+    """The error as Temporal carries it: its class name as type, its facts as details.
+
+    Whoever says when to come again (``retry_after_ms``) is asked again then, not sooner.
+    """
     expected = isinstance(error, ConflictError)
+    after = error.facts.get("retry_after_ms")
     return ApplicationError(
         str(error),
         error.facts,
         type=type(error).__name__,
         non_retryable=not error.retryable,
+        next_retry_delay=timedelta(milliseconds=after) if isinstance(after, int) and after > 0 else None,
         category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
     )
 

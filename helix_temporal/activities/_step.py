@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._states import CommittedTurn, StateKeeper
 from helix_temporal.activities._step_rules import (
@@ -13,15 +14,13 @@ from helix_temporal.activities._step_rules import (
     advance,
     elsewhere,
     is_archived,
-    new_id,
     parse_state,
     standing_step,
     state_of,
 )
-from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext, choose_context, complete, repair
+from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HeadMovedError, StaleStateError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Message, ToolCall, check_size, from_record, to_record
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import AnswerRef, SliceState
@@ -96,7 +95,7 @@ class Stepper:
             await self._states.begin(request, state_of(seen.view))
         inputs = await self._messages(thread_id, seen.inputs)
         state = state_of(seen.view)
-        answer = await self._ask(agent, request, thread_id, state, seen.view, inputs)
+        answer = await ask_model(agent, request, thread_id, state, seen.view, inputs)
         step = StepAppend(
             thread_id,
             request.epoch,
@@ -229,50 +228,6 @@ class Stepper:
         check_size(len(to_record(message).body), limit, f"message {each.id!r}")
         return message
 
-    async def _ask(
-        self,
-        agent: Agent,
-        request: RunStepInput,
-        thread_id: str,
-        state: SliceState,
-        view: StepView,
-        inputs: Sequence[Message],
-    ) -> Message:
-        records = [*view.before, *(to_record(message) for message in inputs)]
-        complete_before = len(view.before) == request.head.position
-        context = choose_context(records, agent.context, complete_before=complete_before)
-        messages, _ = repair([from_record(record) for record in context])
-        instructions = state.instructions
-        if instructions is None:
-            who = InstructionsContext(
-                agent=agent.name,
-                session_id=request.session_id,
-                thread_id=thread_id,
-                metadata=dict(state.metadata),
-            )
-            instructions = await agent.instructions_for(who)
-        response = await complete(
-            agent.model,
-            ModelRequest(
-                agent=agent.name,
-                session_id=request.session_id,
-                thread_id=thread_id,
-                messages=tuple(messages),
-                instructions=instructions,
-                tools=tuple(tool.spec for tool in agent.tools),
-                metadata=dict(state.metadata),
-                step_key=f"{thread_id}/{request.epoch}/{request.head.position}",
-            ),
-        )
-        return Message(
-            id=new_id(),
-            role="assistant",
-            content=response.content,
-            tool_calls=tuple(response.tool_calls),
-            usage=response.usage,
-            provider=response.provider,
-        )
-
     # -- writing
 
     async def _append(
@@ -360,6 +315,8 @@ class Stepper:
             fields["text"] = answer.text
         if answer.usage is not None:
             fields["usage"] = answer.usage
+        if answer.finish is not None:
+            fields["finish"] = answer.finish
         if not is_archived(receipt):
             fields |= {"archived": False, "backlog": receipt.pending_bytes}
         if seen.dropped:

@@ -29,6 +29,8 @@ from helix_temporal.models.agents import (
     ModelResponse,
     ReasoningDelta,
     TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
     ToolFacts,
     ToolSpec,
 )
@@ -41,6 +43,7 @@ from helix_temporal.models.hooks import (
     TurnCompleted,
     UserMessageDecision,
 )
+from helix_temporal.models.messages import Finish
 
 __all__ = [
     "AfterUserMessage",
@@ -51,6 +54,7 @@ __all__ = [
     "ContextPolicy",
     "Conversation",
     "ExpectedMessage",
+    "Finish",
     "HookEvent",
     "HookFacts",
     "Hooks",
@@ -69,6 +73,8 @@ __all__ = [
     "StreamingModel",
     "TextDelta",
     "Tool",
+    "ToolArgumentsDelta",
+    "ToolCallStarted",
     "ToolContext",
     "ToolFacts",
     "ToolOutcome",

@@ -12,11 +12,19 @@ from pydantic import Field, JsonValue
 
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.messages import Message, ToolCall, Usage
+from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 
 InstructionsMode = Literal["agent", "pinned"]
 """``agent``: each model call gets the agent's current instructions; ``pinned``: those of the session's
 creation, kept in its slice."""
+
+
+ToolKind = Literal["server", "client", "agent"]
+"""Who executes a tool: a worker; a client, or a person, who submits the result; another agent."""
+
+ChildThread = Literal["new", "fork", "continue"]
+"""What a sub-agent knows at its start: nothing; the finished turns of its parent's thread; what was said
+between the two before."""
 
 
 class ToolSpec(Model):
@@ -38,6 +46,11 @@ class ToolFacts(Model):
             worker's default.
         max_attempts: Attempts before its failure is given to the model.
         schedule_to_close: Seconds that all attempts together may take; None for no such limit.
+        kind: Who executes it.
+        approval: Somebody must approve each call before it runs.
+        answer_within: Seconds that a client or a person has for an answer; None for no deadline.
+        agent: With kind ``agent``: which one.
+        thread: With kind ``agent``: what it knows at its start.
     """
 
     name: str
@@ -46,6 +59,11 @@ class ToolFacts(Model):
     heartbeat: float | None = Field(default=None, gt=0)
     max_attempts: int = Field(default=3, ge=1)
     schedule_to_close: float | None = Field(default=None, gt=0)
+    kind: ToolKind = "server"
+    approval: bool = False
+    answer_within: float | None = Field(default=None, gt=0)
+    agent: str | None = None
+    thread: ChildThread = "new"
 
 
 class HookFacts(Model):
@@ -110,6 +128,7 @@ class ModelResponse:
         usage: What the call used.
         provider: What the provider's adapter needs back unchanged with the message.
         stop_reason: Why the model stopped, in the provider's words.
+        finish: The same in ours; None is for models that do not say.
     """
 
     content: str | list[JsonObject] = ""
@@ -117,6 +136,7 @@ class ModelResponse:
     usage: Usage | None = None
     provider: JsonObject = field(default_factory=dict)
     stop_reason: str | None = None
+    finish: Finish | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +153,21 @@ class ReasoningDelta:
     text: str
 
 
-ModelEvent = TextDelta | ReasoningDelta | ModelResponse
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """The model begins to ask for a tool; its arguments follow in pieces."""
+
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolArgumentsDelta:
+    """A piece of a tool call's arguments, as JSON text, as it comes."""
+
+    call_id: str
+    text: str
+
+
+ModelEvent = TextDelta | ReasoningDelta | ToolCallStarted | ToolArgumentsDelta | ModelResponse
 """What a streaming model yields; the response comes last."""

@@ -1,5 +1,6 @@
 """Messages: one canonical form for all providers, and its place in a record."""
 
+from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 import orjson
@@ -45,6 +46,20 @@ class Usage(Model):
         )
 
 
+class Finish(StrEnum):
+    """Why a model stopped, in the same words for all providers.
+
+    ``length``: at its limit of tokens, so that the answer is cut.  ``content_filter``: the provider
+    withheld it.  ``refusal``: the model declined.
+    """
+
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
+
+
 class ToolCall(Model):
     """One tool that the model asks for; ``id`` is the provider's and need not be unique over turns."""
 
@@ -65,6 +80,7 @@ class Message(Model):
         name: The tool's name on a tool message.
         is_error: The tool failed and ``content`` says how.
         usage: What the model call that made an assistant message used.
+        finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
         format: Format of a foreign row, such as ``zeitlich-v1/anthropic``; ``content`` is its raw text.
         provider: What an adapter needs back unchanged.
         metadata: What the application wants to keep beside the message.
@@ -78,6 +94,7 @@ class Message(Model):
     name: str | None = None
     is_error: bool = False
     usage: Usage | None = None
+    finish: Finish | None = None
     format: str | None = None
     provider: CheckedObject = Field(default_factory=dict)
     metadata: CheckedObject = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.ids import Id
-from helix_temporal.models.messages import Usage
+from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 
 MAX_VALUES_BYTES: Final = 64 * 1024
@@ -87,6 +87,7 @@ class AskResult(Model):
         text: The answer's text; None when it is too long to travel, then ``answer`` says where it is.
         exit_reason: Why the turn ended.
         error: Type and message of what failed, or why it was refused.
+        finish: The answer is cut at the model's limit, withheld, or a refusal; None is a usual one.
     """
 
     status: AskStatus
@@ -95,6 +96,7 @@ class AskResult(Model):
     answer: AnswerRef | None = None
     exit_reason: ExitReason | None = None
     error: str | None = None
+    finish: Finish | None = None
 
 
 class SendResult(Model):

@@ -10,7 +10,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.ids import Id
-from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.sessions import (
     AnswerRef,
@@ -131,6 +131,7 @@ class RunStepResult(Model):
         left: Ids of inputs that the step, which stood already, does not have: they get their own turns.
         values: The application's state, when staged changes of tools went into it.
         stop: Somebody asked the session store to stop this run: ``interrupt`` or ``abort``.
+        finish: Why the model stopped, where that is worth telling; see `Message`.
     """
 
     head: Head
@@ -145,6 +146,7 @@ class RunStepResult(Model):
     values: CheckedObject | None = None
     stop: str | None = None
     left: tuple[str, ...] = ()
+    finish: Finish | None = None
 
 
 class EndTurnInput(Model):

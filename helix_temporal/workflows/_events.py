@@ -103,5 +103,6 @@ def ask_result(result: TurnResult) -> AskResult:
         return AskResult(
             status=AskStatus.INTERRUPTED, in_thread=result.in_thread, exit_reason=result.exit_reason
         )
-    fields: dict[str, Any] = {"text": result.text} if result.text is not None else {}
+    present = {"text": result.text, "finish": result.finish}
+    fields: dict[str, Any] = {name: value for name, value in present.items() if value is not None}
     return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
-from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AnswerRef, ExitReason, OpenHandle, UserMessage
 from helix_temporal.models.steps import (
@@ -69,6 +69,7 @@ class TurnResult:
         in_thread: Its inputs are in the thread.
         dropped: Messages that had been answered by an earlier turn.
         left: Messages that the turn, which stood already, does not have.
+        finish: Why the model stopped, where that is worth telling.
     """
 
     exit_reason: ExitReason
@@ -79,6 +80,7 @@ class TurnResult:
     usage: Usage = field(default_factory=Usage)
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    finish: Finish | None = None
 
 
 class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
@@ -185,7 +187,9 @@ class Turn:
             return self._turn_result(ExitReason.INTERRUPTED, dropped=dropped)
         if answer is None:
             answer = AnswerRef(position=result.head.position - 1, id=result.head.last_id)
-        return self._turn_result(ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped)
+        return self._turn_result(
+            ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped, finish=result.finish
+        )
 
     async def _end(
         self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
