@@ -12,6 +12,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
+from helix_temporal._handle import SessionHandle
 from helix_temporal._policies import call_policy
 from helix_temporal._updates import Updates, root_error, typed, workflow_id
 from helix_temporal.models._json import check_text
@@ -78,7 +79,7 @@ class SessionClient:
         self._options = options or SessionOptions()
         self._updates = Updates(client, task_queue, search_attributes or {})
 
-    def session(self, session_id: str, *, agent: str | None = None) -> "SessionHandle":
+    def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
         """A handle on one session."""
         return SessionHandle(self, session_id, agent)
 
@@ -317,45 +318,6 @@ def _policy_of(client: Client) -> CallPolicy | None:
         if isinstance(settings, Settings) and settings.timeouts != Timeouts():
             return call_policy(settings)
     return None
-
-
-class SessionHandle:
-    """One session of a `SessionClient`."""
-
-    def __init__(self, client: SessionClient, session_id: str, agent: str | None) -> None:
-        self.client, self.session_id, self.agent = client, session_id, agent
-
-    async def ask(self, text: str, **options: Any) -> AskResult:
-        """As `SessionClient.ask`."""
-        return await self.client.ask(self.session_id, text, agent=self.agent, **options)
-
-    async def send(self, text: str, **options: Any) -> str:
-        """As `SessionClient.send`."""
-        return await self.client.send(self.session_id, text, agent=self.agent, **options)
-
-    async def history(self, **options: Any) -> ReadMessagesResult:
-        """As `SessionClient.history`."""
-        return await self.client.history(self.session_id, **options)
-
-    async def fork(self, target_id: str, **options: Any) -> Head:
-        """As `SessionClient.fork`."""
-        return await self.client.fork(self.session_id, target_id, **options)
-
-    async def interrupt(self) -> bool:
-        """Stop the turn after its present step."""
-        return await self.client.stop(self.session_id)
-
-    async def abort(self) -> bool:
-        """Stop the turn at once, without a trace of it."""
-        return await self.client.stop(self.session_id, abort=True)
-
-    async def result(self) -> SessionResult:
-        """As `SessionClient.result`."""
-        return await self.client.result(self.session_id)
-
-    async def close(self) -> None:
-        """As `SessionClient.close`."""
-        await self.client.close(self.session_id)
 
 
 __all__ = ["SessionClient", "SessionHandle", "workflow_id"]
