@@ -1,7 +1,8 @@
 """Messages: one canonical form for all providers, and its place in a record."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BeforeValidator, Field, ValidationError
@@ -66,6 +67,20 @@ class ToolCall(Model):
     id: str = Field(min_length=1, max_length=256)
     name: str = Field(min_length=1, max_length=128)
     arguments: CheckedObject = Field(default_factory=dict)
+
+
+_INVALID: Final = "__helix_invalid__"
+
+
+def not_arguments(text: str, reason: str) -> JsonObject:
+    """What stands for arguments that could not be read: the tool is not run, and the model is told."""
+    return {_INVALID: text, "reason": reason}
+
+
+def invalid_arguments(arguments: Mapping[str, Any]) -> str | None:
+    """What the model gave in place of arguments that could be read; None for all usual ones."""
+    text = arguments.get(_INVALID)
+    return text if isinstance(text, str) else None
 
 
 class Message(Model):
