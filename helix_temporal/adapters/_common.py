@@ -29,6 +29,8 @@ MAX_INVALID: Final = 16 * 1024
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Ids of calls that Anthropic takes; the others take them as well."""
 
+_WORTH: Final = 32
+"""Characters from which on a text is worth not to be stored twice."""
 _RAW: Final = "raw"
 _OF: Final = "of"
 
@@ -60,10 +62,10 @@ def remembering(
     """
     stored = _as_stored(response)
     kept: JsonObject = {}
+    # As text: stores sort the keys of objects.
     text = as_json(raw)
     if text != as_json(encode(stored)):
-        # As text: stores sort the keys of objects.
-        kept = {_RAW: text, _OF: _digest(stored)}
+        kept = {_RAW: _without(text, _texts(stored)), _OF: _digest(stored)}
     response.provider[adapter] = kept
     return response
 
@@ -77,8 +79,39 @@ def raw_of(message: Message, adapter: str) -> Any:
     kept = message.provider.get(adapter)
     if not isinstance(kept, dict) or kept.get(_OF) != _digest(message):
         return None
-    raw = kept.get(_RAW)
-    return json.loads(raw) if isinstance(raw, str) else None
+    pieces, texts = kept.get(_RAW), _texts(message)
+    if not isinstance(pieces, list):
+        return None
+    # Whatever is no piece of text is the number of one.
+    return json.loads(
+        "".join(each if isinstance(each, str) else _inner(texts[int(str(each))]) for each in pieces)
+    )
+
+
+def _without(text: str, texts: Sequence[str]) -> list[JsonValue]:
+    """The text in pieces, with the number of one of ``texts`` where that stands in it.
+
+    What a message says is not stored twice.
+    """
+    pieces: list[JsonValue] = [text]
+    for number, each in enumerate(texts):
+        said = _inner(each)
+        for at, piece in enumerate(pieces):
+            if len(said) >= _WORTH and isinstance(piece, str) and said in piece:
+                before, _, after = piece.partition(said)
+                pieces[at : at + 1] = [before, number, after]
+                break
+    return pieces
+
+
+def _texts(message: Message) -> list[str]:
+    if isinstance(message.content, str):
+        return [message.content]
+    return [text for part in message.content if isinstance(text := part.get("text"), str)]
+
+
+def _inner(text: str) -> str:
+    return as_json(text)[1:-1]
 
 
 def outgoing(
@@ -161,17 +194,22 @@ def clean(text: str) -> str:
     return text
 
 
-def tool_call(call_id: str | None, name: str | None, arguments: str | object) -> ToolCall:
+def tool_call(
+    call_id: str | None, name: str | None, arguments: str | object, *, cut: bool = False
+) -> ToolCall:
     """What a model asks for, however it says it: a call that can be stored, and answered.
 
     ``arguments`` is JSON text, or what it was read to.  Without an id the call gets one.  What is no
     JSON object, or cannot be kept, becomes arguments that the tool is not run with: the model is told
-    (see `not_arguments`).
+    (see `not_arguments`).  ``cut``: the answer ended at its limit of tokens, maybe before the arguments.
     """
+    read = _arguments(arguments)
+    if cut and not read:
+        read = not_arguments("", "the answer was cut at its limit of tokens")
     return ToolCall(
         id=clean(call_id or "")[:256] or f"call_{secrets.token_hex(12)}",
         name=clean(name or "")[:128] or "unnamed",
-        arguments=_arguments(arguments),
+        arguments=read,
     )
 
 

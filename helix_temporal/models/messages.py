@@ -29,7 +29,11 @@ Content = Annotated[str | list[JsonObject], BeforeValidator(_content)]
 
 
 class Usage(Model):
-    """What model calls used, in tokens; sums of several are sums of each field."""
+    """What model calls used, in tokens; sums of several are sums of each field.
+
+    ``input_tokens`` are all that went in, those read from and written to a cache among them;
+    ``output_tokens`` all that came out, the reasoning among them.
+    """
 
     input_tokens: int = Field(default=0, ge=0, lt=2**63)
     output_tokens: int = Field(default=0, ge=0, lt=2**63)
@@ -75,6 +79,16 @@ _INVALID: Final = "__helix_invalid__"
 def not_arguments(text: str, reason: str) -> JsonObject:
     """What stands for arguments that could not be read: the tool is not run, and the model is told."""
     return {_INVALID: text, "reason": reason}
+
+
+def why_not_run(call: ToolCall) -> str | None:
+    """What the model is told of a call whose arguments could not be read; None for all usual calls."""
+    if invalid_arguments(call.arguments) is None:
+        return None
+    reason = call.arguments.get("reason")
+    return (
+        f"The tool was not run: its arguments were not valid JSON ({reason}). Call it again with an object."
+    )
 
 
 def invalid_arguments(arguments: Mapping[str, Any]) -> str | None:
