@@ -36,7 +36,8 @@ from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
 from helix_temporal.workflows._calls import ToolFailedError
-from helix_temporal.workflows._turns import Conversation, Turn, TurnResult
+from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.workflows._turns import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
 

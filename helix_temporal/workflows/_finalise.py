@@ -13,7 +13,7 @@ from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows._turns import Conversation
+from helix_temporal.workflows._conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)

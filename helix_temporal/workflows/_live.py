@@ -27,8 +27,9 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
-from helix_temporal.workflows._turns import Conversation, Turn, TurnResult
+from helix_temporal.workflows._turns import Turn, TurnResult
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""

@@ -21,12 +21,13 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads
 from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, is_cancelled
+from helix_temporal.workflows._conversation import Conversation, open_conversation, reopen
 from helix_temporal.workflows._events import Events, ask_result, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._inbox import Entry
 from helix_temporal.workflows._live import Handlers, Live
-from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation, reopen
+from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, taken
 
 _FLUSH_AGAIN: Final = 5.0

@@ -1,62 +1,27 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
-from helix_temporal.models.agents import AgentFacts, ToolFacts
-from helix_temporal.models.messages import Finish, ToolCall, Usage
+from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AnswerRef, ExitReason, OpenHandle, UserMessage
+from helix_temporal.models.sessions import AnswerRef, ExitReason, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
-    OpenSessionInput,
-    OpenSessionResult,
     ReopenHeads,
     RunStepInput,
     RunStepResult,
     StepInput,
-    ToolInput,
     ToolResult,
 )
-from helix_temporal.workflows._calls import Calls, OpenedAllTheSame, ToolFailedError
+from helix_temporal.workflows._calls import Calls
+from helix_temporal.workflows._conversation import Conversation, present, reopen, thread_of
+from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs
 
-OPEN_TRIES: Final = 5
-"""Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
-OPEN_PAUSE: Final = 1.0
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
-
-
-@dataclass(slots=True)
-class Conversation:
-    """An open thread as the workflow knows it; outlives turns, changed only here."""
-
-    request: OpenSessionInput
-    handle: OpenHandle
-    facts: AgentFacts
-    backlog: int = 0
-    reopened: int = 0
-    turns_run_again: int = 0
-
-    @property
-    def head(self) -> Head:
-        """Where the thread stands."""
-        return self.handle.head
-
-    def take(self, result: RunStepResult) -> None:
-        """Remember what a step says of the thread."""
-        if result.head == self.head:
-            return  # answered before: nothing was added or archived
-        self.backlog = result.backlog
-        self.handle = OpenHandle(
-            epoch=self.handle.epoch,
-            head=result.head,
-            slice_version=result.slice_version,
-            archived=result.archived,
-        )
 
 
 @dataclass(slots=True)
@@ -87,22 +52,6 @@ class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
     """The record lost this turn's steps: it starts over from its beginning."""
 
 
-async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSessionResult:
-    """Open a thread; one that meets another epoch tries again, as a new open with a higher one.
-
-    Raises:
-        FencedError: Another execution took the thread over, or every try met another epoch.
-    """
-    for attempt in range(OPEN_TRIES):
-        try:
-            return await calls.open(request)
-        except FencedError as fenced:
-            if "owner" in fenced.facts or attempt == OPEN_TRIES - 1:
-                raise
-            await calls.pause(OPEN_PAUSE)
-    raise AssertionError("unreachable")  # pragma: no cover
-
-
 class Turn:
     """One turn of a session.
 
@@ -130,6 +79,7 @@ class Turn:
         self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
         self._left: tuple[str, ...] = ()
+        self._tools = ToolCalls(calls, conversation, number)
         self._start = conversation.head
         self._reopens = 0
         self.interrupted = False
@@ -162,13 +112,16 @@ class Turn:
             if result.stop == "abort":
                 raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
             self.interrupted = self.interrupted or result.stop is not None
-            outcomes = await self._tools(result)
+            outcomes = await self._tools.run(self.run_id, result)
+            for outcome in outcomes:
+                if outcome.usage is not None:
+                    self.usage = self.usage + outcome.usage
             if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
                 await self._reopen(before)
                 if self._talk.head != before:
                     raise _RunAgain
                 continue
-            inputs = self._results(result, outcomes)
+            inputs = tool_inputs(result, outcomes)
             reason = self._ends(outcomes)
             if reason is not None:
                 return await self._end(inputs, reason, dropped)
@@ -201,7 +154,7 @@ class Turn:
             return await self._calls.end_turn(
                 EndTurnInput(
                     session_id=talk.request.session_id,
-                    **_thread(talk.request),
+                    **thread_of(talk.request),
                     epoch=talk.handle.epoch,
                     head=talk.head,
                     inputs=inputs,
@@ -229,14 +182,14 @@ class Turn:
             return await self._calls.run_step(
                 RunStepInput(
                     session_id=talk.request.session_id,
-                    **_thread(talk.request),
+                    **thread_of(talk.request),
                     agent=talk.request.agent,
                     epoch=talk.handle.epoch,
                     head=talk.head,
                     inputs=inputs,
                     turn=self._number,
                     run_id=self.run_id,
-                    **({} if self.took_values else _present(**self._values)),
+                    **({} if self.took_values else present(**self._values)),
                 )
             )
 
@@ -276,98 +229,6 @@ class Turn:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
         await reopen(self._calls, self._talk, heads)
 
-    # -- tools
-
-    async def _tools(self, result: RunStepResult) -> list[ToolResult]:
-        """Run the tools that a step asks for; results in call order, whoever ends first."""
-        calls = list(enumerate(result.calls))
-        if not self._talk.facts.parallel_tools:
-            return [await self._tool(result, ordinal, call) for ordinal, call in calls]
-        # gather would leave the others running when one is cancelled.
-        tasks = [asyncio.create_task(self._tool(result, ordinal, call)) for ordinal, call in calls]
-        try:
-            return [await task for task in tasks]
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _tool(self, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
-        facts = self._talk.facts.tool(call.name)
-        if facts is None:
-            known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
-            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
-        return await self._run_tool(facts, result, ordinal, call)
-
-    async def _run_tool(
-        self, facts: ToolFacts, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult:
-        request = self._talk.request
-        try:
-            outcome = await self._calls.run_tool(
-                facts,
-                ToolInput(
-                    session_id=request.session_id,
-                    thread_id=request.thread_id,
-                    agent=request.agent,
-                    tool=call.name,
-                    call=call,
-                    key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
-                    turn=self._number,
-                    position=result.head.position,
-                    run_id=self.run_id,
-                    epoch=self._talk.handle.epoch,
-                    **_present(metadata=request.metadata or None),
-                ),
-            )
-        except ToolFailedError as failed:
-            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
-        if outcome.usage is not None:
-            self.usage = self.usage + outcome.usage
-        return outcome
-
-    def _results(self, result: RunStepResult, outcomes: Sequence[ToolResult]) -> tuple[StepInput, ...]:
-        return tuple(
-            _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome)
-            for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
-        )
-
-
-async def reopen(
-    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None
-) -> None:
-    """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
-
-    ``abandoned`` is the run of a turn that is given up.
-
-    Raises:
-        FencedError: Another execution took the thread over.
-    """
-    talk.reopened += 1
-    request = talk.request.model_copy(
-        update={
-            "reopen": heads,
-            "mode": "continue",
-            "rewind_to": None,
-            "abandoned": abandoned,
-        }
-    )
-    try:
-        opened = await open_conversation(calls, request)
-    except OpenedAllTheSame as cancelled:
-        talk.handle = cancelled.opened.handle
-        raise
-    talk.handle = opened.handle
-
-
-def _thread(request: OpenSessionInput) -> dict[str, Any]:
-    """The thread's id where it is not the session's."""
-    return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}
-
-
-def _present(**fields: Any) -> dict[str, Any]:
-    """Only what is there: histories stay small."""
-    return {name: value for name, value in fields.items() if value is not None}
-
 
 def _user_input(message: UserMessage) -> StepInput:
     fields: dict[str, Any] = {"id": message.id, "text": message.text}
@@ -375,12 +236,4 @@ def _user_input(message: UserMessage) -> StepInput:
         fields["ref"] = message.ref
     if message.metadata:
         fields["metadata"] = message.metadata
-    return StepInput(**fields)
-
-
-def _tool_input(message_id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
-    fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
-    for name in ("text", "parts", "ref", "is_error", "usage"):
-        if getattr(outcome, name):
-            fields[name] = getattr(outcome, name)
     return StepInput(**fields)

@@ -16,7 +16,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
-from helix_temporal.workflows._turns import Conversation
+from helix_temporal.workflows._conversation import Conversation
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Worker
 from tests.simulation._world import World

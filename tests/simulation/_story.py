@@ -15,7 +15,8 @@ from helix_temporal.models.records import Head, Kind
 from helix_temporal.models.sessions import SliceState, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
-from helix_temporal.workflows._turns import Conversation, Turn, TurnResult, open_conversation
+from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._turns import Turn, TurnResult
 from tests.simulation._loop import settle
 from tests.simulation._session import THREAD, Session, SimCalls, head_of, resumed
 from tests.simulation._temporal import Temporal

@@ -1,0 +1,84 @@
+"""The tools of one step: run side by side or one after the other, results in call order."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
+from helix_temporal.workflows._calls import Calls, ToolFailedError
+from helix_temporal.workflows._conversation import Conversation, present
+
+
+class ToolCalls:
+    """Runs the tools of one turn's steps.
+
+    Args:
+        number: The turn's.
+    """
+
+    def __init__(self, calls: Calls, conversation: Conversation, number: int) -> None:
+        self._calls, self._talk, self._number = calls, conversation, number
+
+    async def run(
+        self, run_id: str, result: RunStepResult, wanted: Sequence[int] | None = None
+    ) -> list[ToolResult]:
+        """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
+        calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
+        if not self._talk.facts.parallel_tools:
+            return [await self._tool(run_id, result, ordinal, call) for ordinal, call in calls]
+        # gather would leave the others running when one is cancelled.
+        tasks = [asyncio.create_task(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
+        try:
+            return [await task for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _tool(self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
+        facts = self._talk.facts.tool(call.name)
+        if facts is None:
+            known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
+            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
+        return await self._run_tool(facts, run_id, result, ordinal, call)
+
+    async def _run_tool(
+        self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolResult:
+        request = self._talk.request
+        try:
+            return await self._calls.run_tool(
+                facts,
+                ToolInput(
+                    session_id=request.session_id,
+                    thread_id=request.thread_id,
+                    agent=request.agent,
+                    tool=call.name,
+                    call=call,
+                    key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
+                    turn=self._number,
+                    position=result.head.position,
+                    run_id=run_id,
+                    epoch=self._talk.handle.epoch,
+                    **present(metadata=request.metadata or None),
+                ),
+            )
+        except ToolFailedError as failed:
+            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+
+
+def tool_inputs(result: RunStepResult, outcomes: Sequence[ToolResult]) -> tuple[StepInput, ...]:
+    """The inputs of the next step: one result a call, in call order."""
+    return tuple(
+        _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome)
+        for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
+    )
+
+
+def _tool_input(message_id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
+    fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
+    for name in ("text", "parts", "ref", "is_error", "usage"):
+        if getattr(outcome, name):
+            fields[name] = getattr(outcome, name)
+    return StepInput(**fields)
