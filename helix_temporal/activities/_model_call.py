@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import Final
 
+from temporalio import activity
+
+from helix_temporal.activities._given import Given, given_to_model
 from helix_temporal.activities._step_rules import new_id
-from helix_temporal.agents import Agent, InstructionsContext, choose_context, complete, repair
+from helix_temporal.agents import Agent, complete
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.messages import Finish, Message, from_record, to_record
+from helix_temporal.models.messages import Finish, Message
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.hot import StepView
 
+REPAIRS: Final = "helix_context_repairs"
+"""The counter of results of tool calls that were moved, replaced or left out for a model call."""
 _USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
 """Not written: the message says as much without it."""
 
@@ -22,39 +27,33 @@ async def ask_model(
     state: SliceState,
     view: StepView,
     inputs: Sequence[Message],
-) -> Message:
-    """Call the model with the context that its policy allows; its answer as a message with a fresh id.
+) -> tuple[Message, Given]:
+    """Call the model with the context that its policy allows.
+
+    Returns:
+        Its answer as a message with a fresh id, and what it was given.
 
     Raises:
         HelixError: What the model or the instructions raise; nothing is in the thread then.
     """
-    records = [*view.before, *(to_record(message) for message in inputs)]
-    complete_before = len(view.before) == request.head.position
-    context = choose_context(records, agent.context, complete_before=complete_before)
-    messages, _ = repair([from_record(record) for record in context])
-    instructions = state.instructions
-    if instructions is None:
-        who = InstructionsContext(
-            agent=agent.name,
-            session_id=request.session_id,
-            thread_id=thread_id,
-            metadata=dict(state.metadata),
-        )
-        instructions = await agent.instructions_for(who)
+    given = await given_to_model(agent, request, thread_id, state, view, inputs)
+    if given.repairs and activity.in_activity():
+        counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
+        counter.add(given.repairs, {"agent": agent.name})
     response = await complete(
         agent.model,
         ModelRequest(
             agent=agent.name,
             session_id=request.session_id,
             thread_id=thread_id,
-            messages=tuple(messages),
-            instructions=instructions,
+            messages=given.messages,
+            instructions=given.instructions,
             tools=tuple(tool.spec for tool in agent.tools),
             metadata=dict(state.metadata),
             step_key=f"{thread_id}/{request.epoch}/{request.head.position}",
         ),
     )
-    return Message(
+    answer = Message(
         id=new_id(),
         role="assistant",
         content=response.content,
@@ -63,3 +62,4 @@ async def ask_model(
         finish=None if response.finish in _USUAL else response.finish,
         provider=response.provider,
     )
+    return answer, given

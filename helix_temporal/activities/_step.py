@@ -95,7 +95,7 @@ class Stepper:
             await self._states.begin(request, state_of(seen.view))
         inputs = await self._messages(thread_id, seen.inputs)
         state = state_of(seen.view)
-        answer = await ask_model(agent, request, thread_id, state, seen.view, inputs)
+        answer, given = await ask_model(agent, request, thread_id, state, seen.view, inputs)
         step = StepAppend(
             thread_id,
             request.epoch,
@@ -110,7 +110,8 @@ class Stepper:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
         stored = answer if not appended.repeated else from_record(appended.records[-1])
-        return await self._result(request, appended, stored, receipt, seen, turn)
+        result = await self._result(request, appended, stored, receipt, seen, turn)
+        return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a model call, so that the turn ends with every call answered.

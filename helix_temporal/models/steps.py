@@ -145,6 +145,7 @@ class RunStepResult(Model):
     dropped: tuple[str, ...] = ()
     values: CheckedObject | None = None
     stop: str | None = None
+        repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
     left: tuple[str, ...] = ()
     finish: Finish | None = None
 
@@ -160,6 +161,7 @@ class EndTurnInput(Model):
     run_id: str | None = None
     reason: ExitReason | None = None
 
+    repairs: int = 0
 
 class SaveValuesInput(Model):
     """Save the application's values in the slice, the rest of it stays; and how the session ended.
