@@ -106,24 +106,34 @@ class SendResult(Model):
 
 
 class StopRequest(Model):
-    """Stop the turn under way: after its present step, or at once and without a trace of it."""
+    """Stop the turn under way: after its present step, or at once and without a trace of it.
+
+    Attributes:
+        run_id: Only if it is this run.
+    """
 
     mode: Literal["interrupt", "abort"] = "interrupt"
 
 
 class StopResult(Model):
-    """Whether a turn was under way."""
+    """Whether a turn (that turn, if one was named) was under way.
+
+    Attributes:
+        run_id: Of the turn under way, be it stopped or not.
+    """
 
     stopping: bool
 
 
 class RewindRequest(Model):
+    run_id: str | None = None
     """Cut the thread at an earlier head, between turns; everything after it is gone for good."""
 
     to: Head
 
 
 class RewindResult(Model):
+    run_id: str | None = None
     """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
 
     done: bool
@@ -140,6 +150,30 @@ class ForkFrom(Model):
 
 class Receipt(Model):
     """What one clean-up step did; each is independent of the others."""
+class TakenBack(Model):
+    """A request to take turns back that was carried out.
+
+    Attributes:
+        to: Where the thread was cut.
+        messages: That are asked anew.
+    """
+
+    id: Id
+    to: Head
+    messages: tuple[UserMessage, ...] = ()
+
+
+class Summary(Model):
+    """What a thread says up to a place, in short; the messages themselves stay where they are.
+
+    Attributes:
+        upto: The head up to which it goes: the end of a turn.
+    """
+
+    text: str
+    upto: Head
+
+
 
     name: str
     ok: bool
@@ -212,6 +246,29 @@ class Carried(Model):
     saved_values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
+class SuspendedTurn(Model):
+    """A turn that waits for answers, whole enough to go on with in another execution.
+
+    Attributes:
+        head: After the step that asks.
+        start: Where the turn began.
+        steps, usage: Of the turn so far.
+        messages: Of the users whose turn it is.
+        calls: Of the step that asks, in order.
+        known: Results and answers that are not in the thread yet.
+    """
+
+    head: Head
+    start: Head
+    run_id: str | None = None
+    steps: int = 0
+    usage: Usage = Usage()
+    messages: tuple[UserMessage, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
+    known: tuple[KnownCall, ...] = ()
+
+
 
 
 class SessionInput(Model):
@@ -264,7 +321,13 @@ class SessionResult(Model):
 
 
 class SessionInfo(Model):
-    """The answer to the query ``status``."""
+    """The answer to the query ``status``.
+
+    Attributes:
+        version: Goes up whenever something happens in the session, also over its executions.
+        run_id: Of the turn under way.
+        repairs: Results of tool calls that had to be mended for model calls of this execution.
+    """
 
     session_id: str
     thread_id: str
@@ -305,3 +368,13 @@ class SliceState(Model):
     run: str | None = None
     turn_steps: int = 0
     changed: tuple[str, ...] = ()
+    pending: tuple[PendingCall, ...] = ()
+    version: int = 0
+    run_id: str | None = None
+    repairs: int = 0
+        summary: Of the turns that model calls are no longer given.
+        taken_back: The newest requests to take turns back, so that each is carried out once.
+    summary: Summary | None = None
+    taken_back: tuple[TakenBack, ...] = ()
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()

@@ -145,7 +145,6 @@ class RunStepResult(Model):
     dropped: tuple[str, ...] = ()
     values: CheckedObject | None = None
     stop: str | None = None
-        repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
     left: tuple[str, ...] = ()
     finish: Finish | None = None
 
@@ -153,6 +152,8 @@ class RunStepResult(Model):
 class EndTurnInput(Model):
     """Commit tool results without a further model call: the turn ends here, for ``reason``."""
 
+        repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
+        waiting: Those of the calls that a client, or a person, must answer.
     session_id: Id
     thread_id: Id | None = None
     epoch: Epoch
@@ -161,7 +162,6 @@ class EndTurnInput(Model):
     run_id: str | None = None
     reason: ExitReason | None = None
 
-    repairs: int = 0
 
 class SaveValuesInput(Model):
     """Save the application's values in the slice, the rest of it stays; and how the session ended.
@@ -169,6 +169,8 @@ class SaveValuesInput(Model):
     Attributes:
         values: None if they are saved already.
         changed: Keys that the application changed or removed; None: all of ``values`` count.
+    repairs: int = 0
+    waiting: tuple[WaitingCall, ...] = ()
         session_id: With ``status``: the session store is told.
         ends_run: The turn under way did not come to its end.
     """

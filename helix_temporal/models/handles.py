@@ -1,0 +1,150 @@
+"""What the handle of a session asks for: its turns, its usage, and to take turns back.
+
+These models are in workflow histories: fields are added with defaults, never renamed or removed, and a
+default never changes, since fields that were not set are not written.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from helix_temporal.models._base import Model
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import Usage
+from helix_temporal.models.records import EMPTY, Head, Position
+from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.usage import UsageRollup
+
+Many = Annotated[int, Field(strict=True, ge=1, le=500)]
+
+
+class TurnInfo(Model):
+    """A finished turn.
+
+    Attributes:
+        number: From 1 for the oldest; where the newest were asked for, from -1 for the newest back.
+        start, end: Where the thread stood before it and stands after it.
+        message_ids: Of the user's messages in it.
+        text: Beginning of its first message.
+        answer: Beginning of its final answer; None if it ended without one.
+    """
+
+    number: int
+    start: Head
+    end: Head
+    message_ids: tuple[str, ...] = ()
+    text: str = ""
+    answer: str | None = None
+
+
+class ListTurnsInput(Model):
+    """Finished turns of a thread, by pages.
+
+    Attributes:
+        start: Where the first turn begins, and ``number`` is its number.
+        newest: Instead: so many of the newest.
+    """
+
+    thread_id: Id
+    start: Position = 0
+    number: int = 1
+    limit: Many = 100
+    newest: Many | None = None
+
+
+class ListTurnsResult(Model):
+    """Turns, oldest first; ``after`` is the start of the next page, None at the end."""
+
+    turns: tuple[TurnInfo, ...] = ()
+    after: Position | None = None
+
+
+class FindTurnInput(Model):
+    """The finished turn that has this message of the user's."""
+
+    thread_id: Id
+    message_id: Id
+
+
+class FindTurnResult(Model):
+    """Where the turn begins and ends."""
+
+    start: Head
+    end: Head
+
+
+class ShowSessionInput(Model):
+    """Names a session, and its thread where that has another id."""
+
+    session_id: Id
+    thread_id: Id | None = None
+
+    @property
+    def thread(self) -> str:
+        """The session's thread."""
+        return self.thread_id or self.session_id
+
+
+class ShowSessionResult(Model):
+    """The state; None if there is no such session."""
+
+    state: SessionState | None = None
+
+
+class SessionUsage(Model):
+    """What a session used.
+
+    Attributes:
+        tokens: All its model calls whose answers count, and those of its tools and sub-agents.
+        steps: Model calls of its own.
+        recorded: Sums over what was recorded in the usage store, with all descendants; None if nothing was.
+    """
+
+    tokens: Usage = Usage()
+    steps: int = 0
+    recorded: UsageRollup | None = None
+
+
+class TakeBackRequest(Model):
+    """Take finished turns back; exactly one of ``to``, ``turns`` and ``checkpoint`` says how far.
+
+    Attributes:
+        id: Of this request: repeated under it, it is carried out once.
+        to: The head that the thread is cut at.
+        turns: How many turns stay; below 0: how many of the newest go.
+        checkpoint: Back to where the thread was at this checkpoint, and to the state that it holds.
+        again: Ask the messages of the oldest turn that goes anew, under new ids.
+    """
+
+    id: Id
+    to: Head | None = None
+    turns: int | None = None
+    checkpoint: str | None = None
+    again: bool = False
+
+
+class TakeBackResult(RewindResult):
+    """Where the thread stands, and the messages that are asked anew."""
+
+    messages: tuple[UserMessage, ...] = ()
+
+
+class PlanTakeBackInput(Model):
+    """How to carry a request out: read only."""
+
+    session_id: Id
+    thread_id: Id
+    request: TakeBackRequest
+
+
+class PlanTakeBackResult(Model):
+    """Where to cut; ``done`` if it was carried out before.
+
+    Attributes:
+        record: What the thread is to remember of it.
+    """
+
+    to: Head = EMPTY
+    done: bool = False
+    record: TakenBack
