@@ -113,6 +113,7 @@ class StopRequest(Model):
     """
 
     mode: Literal["interrupt", "abort"] = "interrupt"
+    run_id: str | None = None
 
 
 class StopResult(Model):
@@ -123,17 +124,16 @@ class StopResult(Model):
     """
 
     stopping: bool
+    run_id: str | None = None
 
 
 class RewindRequest(Model):
-    run_id: str | None = None
     """Cut the thread at an earlier head, between turns; everything after it is gone for good."""
 
     to: Head
 
 
 class RewindResult(Model):
-    run_id: str | None = None
     """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
 
     done: bool
@@ -141,15 +141,6 @@ class RewindResult(Model):
     error: str | None = None
 
 
-class ForkFrom(Model):
-    """The thread that a new one begins as, up to a committed position (its end if None)."""
-
-    thread_id: Id
-    at: Position | None = None
-
-
-class Receipt(Model):
-    """What one clean-up step did; each is independent of the others."""
 class TakenBack(Model):
     """A request to take turns back that was carried out.
 
@@ -174,6 +165,15 @@ class Summary(Model):
     upto: Head
 
 
+class ForkFrom(Model):
+    """The thread that a new one begins as, up to a committed position (its end if None)."""
+
+    thread_id: Id
+    at: Position | None = None
+
+
+class Receipt(Model):
+    """What one clean-up step did; each is independent of the others."""
 
     name: str
     ok: bool
@@ -246,29 +246,6 @@ class Carried(Model):
     saved_values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
-class SuspendedTurn(Model):
-    """A turn that waits for answers, whole enough to go on with in another execution.
-
-    Attributes:
-        head: After the step that asks.
-        start: Where the turn began.
-        steps, usage: Of the turn so far.
-        messages: Of the users whose turn it is.
-        calls: Of the step that asks, in order.
-        known: Results and answers that are not in the thread yet.
-    """
-
-    head: Head
-    start: Head
-    run_id: str | None = None
-    steps: int = 0
-    usage: Usage = Usage()
-    messages: tuple[UserMessage, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
-    waiting: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
-
-
 
 
 class SessionInput(Model):
@@ -342,39 +319,7 @@ class SessionInfo(Model):
     exit_reason: ExitReason | None = None
     receipts: tuple[Receipt, ...] = ()
     error: str | None = None
-
-
-class SliceState(Model):
-    """The slice of a session's thread: what must survive with it, saved with each step.
-
-    Attributes:
-        instructions: The system prompt of the session's creation, if the agent pins it.
-        turns: Finished turns.
-        steps: Model calls whose answers are in the thread.
-        usage: Sum over model calls, and over tools that used models.
-        values: The application's own state.
-        run: Of the newest turn; its state may have to be committed from here.
-        turn_steps: Model calls of that turn.
-        changed: Keys of ``values`` that it changed.
-    """
-
-    agent: str = ""
-    metadata: dict[str, str] = Field(default_factory=dict)
-    instructions: str | None = None
-    turns: int = 0
-    steps: int = 0
-    usage: Usage = Usage()
-    values: CheckedObject = Field(default_factory=dict)
-    run: str | None = None
-    turn_steps: int = 0
-    changed: tuple[str, ...] = ()
     pending: tuple[PendingCall, ...] = ()
     version: int = 0
     run_id: str | None = None
     repairs: int = 0
-        summary: Of the turns that model calls are no longer given.
-        taken_back: The newest requests to take turns back, so that each is carried out once.
-    summary: Summary | None = None
-    taken_back: tuple[TakenBack, ...] = ()
-    suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()

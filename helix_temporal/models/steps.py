@@ -132,6 +132,8 @@ class RunStepResult(Model):
         values: The application's state, when staged changes of tools went into it.
         stop: Somebody asked the session store to stop this run: ``interrupt`` or ``abort``.
         finish: Why the model stopped, where that is worth telling; see `Message`.
+        repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
+        waiting: Those of the calls that a client, or a person, must answer.
     """
 
     head: Head
@@ -152,8 +154,6 @@ class RunStepResult(Model):
 class EndTurnInput(Model):
     """Commit tool results without a further model call: the turn ends here, for ``reason``."""
 
-        repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
-        waiting: Those of the calls that a client, or a person, must answer.
     session_id: Id
     thread_id: Id | None = None
     epoch: Epoch
@@ -162,6 +162,7 @@ class EndTurnInput(Model):
     run_id: str | None = None
     reason: ExitReason | None = None
 
+    repairs: int = 0
 
 class SaveValuesInput(Model):
     """Save the application's values in the slice, the rest of it stays; and how the session ended.
@@ -169,8 +170,6 @@ class SaveValuesInput(Model):
     Attributes:
         values: None if they are saved already.
         changed: Keys that the application changed or removed; None: all of ``values`` count.
-    repairs: int = 0
-    waiting: tuple[WaitingCall, ...] = ()
         session_id: With ``status``: the session store is told.
         ends_run: The turn under way did not come to its end.
     """
