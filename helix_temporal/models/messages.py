@@ -136,6 +136,20 @@ class Message(Model):
         return "".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
+class UserMessage(Model):
+    """A message to a session.
+
+    Attributes:
+        id: The client's: a message sent again under the same id counts once.
+        text: The text, or empty where ``ref`` names a payload that holds it.
+    """
+
+    id: Id
+    text: str = ""
+    ref: str | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
 def kind_of(message: Message) -> str:
     """How a store treats the message."""
     if message.role == "user":

@@ -12,9 +12,15 @@ from pydantic import Field
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.children import ParentLink
 from helix_temporal.models.ids import Id
-from helix_temporal.models.messages import Finish, Usage
+from helix_temporal.models.messages import Finish, ToolCall, Usage
+from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.suspensions import AnsweredCall, KnownCall, PendingCall, WaitingCall
 
 MAX_VALUES_BYTES: Final = 64 * 1024
 """The application's values travel through workflows: as JSON they may not be larger."""
@@ -32,6 +38,8 @@ class ExitReason(StrEnum):
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    SUSPENDED = "suspended"
+    SUPERSEDED = "superseded"
 
 
 class Status(StrEnum):
@@ -45,20 +53,7 @@ class Status(StrEnum):
     WAITING = "waiting"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
-
-
-class UserMessage(Model):
-    """A message to a session.
-
-    Attributes:
-        id: The client's: a message sent again under the same id counts once.
-        text: The text, or empty where ``ref`` names a payload that holds it.
-    """
-
-    id: Id
-    text: str = ""
-    ref: str | None = None
-    metadata: dict[str, str] = Field(default_factory=dict)
+    SUSPENDED = "suspended"
 
 
 class AnswerRef(Model):
@@ -77,6 +72,8 @@ class AskStatus(StrEnum):
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
     FAILED = "failed"
+    SUSPENDED = "suspended"
+    """The turn waits for answers to its calls; ask again with the same message id for its end."""
 
 
 class AskResult(Model):
@@ -88,6 +85,7 @@ class AskResult(Model):
         exit_reason: Why the turn ended.
         error: Type and message of what failed, or why it was refused.
         finish: The answer is cut at the model's limit, withheld, or a refusal; None is a usual one.
+        pending: With status ``suspended``: what the turn waits for.
     """
 
     status: AskStatus
@@ -97,6 +95,7 @@ class AskResult(Model):
     exit_reason: ExitReason | None = None
     error: str | None = None
     finish: Finish | None = None
+    pending: tuple[PendingCall, ...] = ()
 
 
 class SendResult(Model):
@@ -141,30 +140,6 @@ class RewindResult(Model):
     error: str | None = None
 
 
-class TakenBack(Model):
-    """A request to take turns back that was carried out.
-
-    Attributes:
-        to: Where the thread was cut.
-        messages: That are asked anew.
-    """
-
-    id: Id
-    to: Head
-    messages: tuple[UserMessage, ...] = ()
-
-
-class Summary(Model):
-    """What a thread says up to a place, in short; the messages themselves stay where they are.
-
-    Attributes:
-        upto: The head up to which it goes: the end of a turn.
-    """
-
-    text: str
-    upto: Head
-
-
 class ForkFrom(Model):
     """The thread that a new one begins as, up to a committed position (its end if None)."""
 
@@ -188,12 +163,18 @@ class SessionOptions(Model):
         idle_timeout: Seconds without a message after which a persistent session archives and ends.
         max_steps: Model calls a turn may take; None for the agent's own number.
         max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
+        suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
+            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.
+        while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
+            suspended one (``supersede``).
     """
 
     persistent: bool = True
     idle_timeout: float = Field(default=300.0, gt=0, le=30 * 24 * 3600.0)
     max_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
     max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
+    suspend: Literal["wait", "exit"] = "wait"
+    while_suspended: Literal["queue", "supersede"] = "queue"
 
 
 class CallPolicy(Model):
@@ -231,8 +212,36 @@ class Answered(Model):
     answer: AnswerRef
 
 
+class SuspendedTurn(Model):
+    """A turn that waits for answers, whole enough to go on with in another execution.
+
+    Attributes:
+        head: After the step that asks.
+        start: Where the turn began.
+        steps, usage: Of the turn so far.
+        messages: Of the users whose turn it is.
+        calls: Of the step that asks, in order.
+        known: Results and answers that are not in the thread yet.
+    """
+
+    head: Head
+    start: Head
+    run_id: str | None = None
+    steps: int = 0
+    usage: Usage = Usage()
+    messages: tuple[UserMessage, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
+    known: tuple[KnownCall, ...] = ()
+
+
 class Carried(Model):
-    """What an execution takes along when it continues as new; never messages of the thread."""
+    """What an execution takes along when it continues as new; never messages of the thread.
+
+    Attributes:
+        told: What became of the newest message, for the result of a session that ends by itself.
+        used: What the execution used so far.
+    """
 
     handle: OpenHandle
     facts: AgentFacts
@@ -246,6 +255,10 @@ class Carried(Model):
     saved_values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
+    told: AskResult | None = None
+    used: Usage | None = None
+    suspended: SuspendedTurn | None = None
+    answered_calls: tuple[AnsweredCall, ...] = ()
 
 
 class SessionInput(Model):
@@ -258,6 +271,7 @@ class SessionInput(Model):
         expects_ask: Started for an ask that arrives with it; ends at once if it was rejected.
         messages: Already waiting when it starts.
         metadata: Reaches hooks and model calls.
+        parent: Whose sub-agent it is.
     """
 
     session_id: Id
@@ -271,6 +285,7 @@ class SessionInput(Model):
     messages: tuple[UserMessage, ...] = ()
     metadata: dict[str, str] = Field(default_factory=dict)
     carried: Carried | None = None
+    parent: ParentLink | None = None
 
     @property
     def thread(self) -> str:
@@ -282,8 +297,12 @@ class SessionResult(Model):
     """How an execution ended.
 
     Attributes:
+        usage: Of the session, with its earlier executions.
         receipts: What each clean-up step did.
         error: Type and message of the failure, if it failed.
+        told: In a session that is not persistent: what became of its message.  The text is there up to
+            2 KiB; ``answer`` says where a longer one is.
+        used: What this execution used; in a session that is not persistent.
     """
 
     session_id: str
@@ -295,6 +314,8 @@ class SessionResult(Model):
     usage: Usage = Usage()
     receipts: tuple[Receipt, ...] = ()
     error: str | None = None
+    told: AskResult | None = None
+    used: Usage | None = None
 
 
 class SessionInfo(Model):

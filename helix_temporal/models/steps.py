@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.children import ParentLink
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.records import Epoch, Head, Position
@@ -20,7 +21,12 @@ from helix_temporal.models.sessions import (
     Mode,
     OpenHandle,
     Receipt,
+    SuspendedTurn,
+    TakenBack,
 )
+from helix_temporal.models.suspensions import AnsweredCall, KnownCall, WaitingCall
+from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
 
 
 class ReopenHeads(Model):
@@ -41,6 +47,10 @@ class OpenSessionInput(Model):
 
     Attributes:
         abandoned: The run of a turn that was aborted: it ends, and what its tools staged is dropped.
+        parent: Whose sub-agent the session is.
+        cut_children: Sub-agents' sessions whose calls were cut off.
+        take_back: With ``rewind_to``: what the thread is to remember of the request.
+        checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
     """
 
     session_id: Id
@@ -53,6 +63,10 @@ class OpenSessionInput(Model):
     rewind_to: Head | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     abandoned: str | None = None
+    parent: ParentLink | None = None
+    cut_children: tuple[str, ...] = ()
+    take_back: TakenBack | None = None
+    checkpoint: str | None = None
 
 
 class OpenSessionResult(Model):
@@ -65,6 +79,8 @@ class OpenSessionResult(Model):
         values: The custom state, from the session store or the slice.
         stale_values: The slice has others: they go with the next step.
         notes: What had to be put right in the session store.
+        suspended: The turn under way, which waits for answers to its calls.
+        answered: Calls that were answered, the newest.
     """
 
     handle: OpenHandle
@@ -77,10 +93,18 @@ class OpenSessionResult(Model):
     values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
+    suspended: SuspendedTurn | None = None
+    answered: tuple[AnsweredCall, ...] = ()
 
 
 class StepInput(Model):
-    """One input of a step: a user's message, or a tool's result in call order."""
+    """One input of a step: a user's message, or a tool's result in call order.
+
+    Attributes:
+        ref: Names a payload, or a message of another thread, that holds the content.
+        child: With the result of a sub-agent.
+        answered: With the result of a call that a client, or a person, answered.
+    """
 
     id: Id
     text: str = ""
@@ -91,6 +115,8 @@ class StepInput(Model):
     parts: list[dict[str, JsonValue]] | None = None
     usage: Usage | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
+    child: ChildEnd | None = None
+    answered: AnsweredCall | None = None
 
 
 class RunStepInput(Model):
@@ -149,6 +175,8 @@ class RunStepResult(Model):
     stop: str | None = None
     left: tuple[str, ...] = ()
     finish: Finish | None = None
+    repairs: int = 0
+    waiting: tuple[WaitingCall, ...] = ()
 
 
 class EndTurnInput(Model):
@@ -162,7 +190,6 @@ class EndTurnInput(Model):
     run_id: str | None = None
     reason: ExitReason | None = None
 
-    repairs: int = 0
 
 class SaveValuesInput(Model):
     """Save the application's values in the slice, the rest of it stays; and how the session ended.
@@ -172,6 +199,8 @@ class SaveValuesInput(Model):
         changed: Keys that the application changed or removed; None: all of ``values`` count.
         session_id: With ``status``: the session store is told.
         ends_run: The turn under way did not come to its end.
+        cut_children: Sub-agents' sessions whose calls were cut off.
+        known: What is known of the calls of the turn that stays suspended.
     """
 
     thread_id: Id
@@ -182,6 +211,8 @@ class SaveValuesInput(Model):
     status: str | None = None
     error: str | None = None
     ends_run: bool = False
+    cut_children: tuple[str, ...] = ()
+    known: tuple[KnownCall, ...] | None = None
 
 
 class SaveValuesResult(Model):
@@ -212,18 +243,6 @@ class ToolInput(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     run_id: str | None = None
     epoch: Epoch | None = None
-
-
-class ToolResult(Model):
-    """A tool's result: short ones as they are, long ones by reference."""
-
-    text: str = ""
-    parts: list[dict[str, JsonValue]] | None = None
-    ref: str | None = None
-    is_error: bool = False
-    rewind: bool = False
-    wait: bool = False
-    usage: Usage | None = None
 
 
 class PutTextInput(Model):

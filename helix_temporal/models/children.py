@@ -1,0 +1,97 @@
+"""Sub-agents: whose session a session is, how children are named, and how a result names its text."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+from pydantic import ValidationError
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import canonical
+from helix_temporal.models.agents import ChildThread
+from helix_temporal.models.ids import Id
+from helix_temporal.models.records import Position
+
+MAX_DEPTH: Final = 8
+"""Sessions above one another: an agent that calls itself would never end otherwise."""
+
+MAX_INLINE_TEXT: Final = 2 * 1024
+"""Bytes of an answer that travel in a session's result; longer ones are named there."""
+
+_MARK: Final = "thread:"
+_MAX_CHARACTERS: Final = 200
+_MAX_BYTES: Final = 400
+
+
+class ParentLink(Model):
+    """Whose sub-agent a session is.
+
+    Attributes:
+        root_session_id: The session that a person talks to.
+        call: The tool call that it serves: the id of the answer that asked, and the call's number in it.
+        depth: 1 for a child of the root.
+    """
+
+    session_id: Id
+    root_session_id: Id
+    call: str
+    depth: int = 1
+
+
+class MessageRef(Model):
+    """Content that is in a thread already: a message's text, or the arguments of one of its calls.
+
+    Attributes:
+        call: Number of the call whose arguments are meant; None for the text.
+        argument: That one of them; None for all, as JSON.
+    """
+
+    thread_id: Id
+    position: Position
+    id: str
+    call: int | None = None
+    argument: str | None = None
+
+    def named(self) -> str:
+        """What stands for it where a payload's reference may stand."""
+        return _MARK + canonical(self.model_dump(mode="json", exclude_defaults=True)).decode()
+
+
+def is_message_ref(ref: str) -> bool:
+    """Whether a reference names a message of a thread, rather than a payload."""
+    return ref.startswith(_MARK)
+
+
+def message_ref(ref: str) -> MessageRef | None:
+    """Inverse of `MessageRef.named`; None for anything else."""
+    if not is_message_ref(ref):
+        return None
+    try:
+        return MessageRef.model_validate(orjson.loads(ref.removeprefix(_MARK)))
+    except (ValueError, ValidationError):
+        return None
+
+
+def child_session_id(parent: str, tool: str, thread: ChildThread, call: str) -> str:
+    """The session of a sub-agent's call: the same however often the call is made again.
+
+    With ``continue`` it is the same for all calls of the tool by this session.
+    """
+    name = f"{parent}>{tool}" if thread == "continue" else f"{parent}>{tool}>{call}"
+    if len(name) <= _MAX_CHARACTERS and len(name.encode()) <= _MAX_BYTES:
+        return name
+    return f"{name[:80]}>{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def call_of(key: str) -> str:
+    """The part of a tool call's key that names it within its session, as the id of its result does."""
+    return ".".join(key.rsplit("/", 2)[-2:])
+
+
+def task_of(arguments: Mapping[str, object], argument: str | None) -> str | None:
+    """A sub-agent's message, from the arguments of the call; None if there is none in them."""
+    if argument is None:
+        return canonical(arguments).decode()
+    text = arguments.get(argument)
+    return text if isinstance(text, str) and text.strip() else None

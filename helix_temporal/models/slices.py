@@ -1,0 +1,69 @@
+"""The slice: what must survive with a session's thread, saved with each step.
+
+It is stored: fields are added with defaults, never renamed or removed.
+"""
+
+from pydantic import Field
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import Usage, UserMessage
+from helix_temporal.models.records import Head
+from helix_temporal.models.suspensions import AnsweredCall, Suspension
+
+
+class TakenBack(Model):
+    """A request to take turns back that was carried out.
+
+    Attributes:
+        to: Where the thread was cut.
+        messages: That are asked anew.
+    """
+
+    id: Id
+    to: Head
+    messages: tuple[UserMessage, ...] = ()
+
+
+class Summary(Model):
+    """What a thread says up to a place, in short; the messages themselves stay where they are.
+
+    Attributes:
+        upto: The head up to which it goes: the end of a turn.
+    """
+
+    text: str
+    upto: Head
+
+
+class SliceState(Model):
+    """The slice of a session's thread: what must survive with it, saved with each step.
+
+    Attributes:
+        instructions: The system prompt of the session's creation, if the agent pins it.
+        turns: Finished turns.
+        steps: Model calls whose answers are in the thread.
+        usage: Sum over model calls, and over tools that used models.
+        values: The application's own state.
+        run: Of the newest turn; its state may have to be committed from here.
+        turn_steps: Model calls of that turn.
+        changed: Keys of ``values`` that it changed.
+        summary: Of the turns that model calls are no longer given.
+        taken_back: The newest requests to take turns back, so that each is carried out once.
+    """
+
+    agent: str = ""
+    metadata: dict[str, str] = Field(default_factory=dict)
+    instructions: str | None = None
+    turns: int = 0
+    steps: int = 0
+    usage: Usage = Usage()
+    values: CheckedObject = Field(default_factory=dict)
+    run: str | None = None
+    turn_steps: int = 0
+    changed: tuple[str, ...] = ()
+    summary: Summary | None = None
+    taken_back: tuple[TakenBack, ...] = ()
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()

@@ -1,0 +1,148 @@
+"""Tool calls that a client, or a person, answers: what is stored of them, and what travels.
+
+These models are in workflow histories: fields are added with defaults, never renamed or removed, and a
+default never changes, since fields that were not set are not written.  Times are milliseconds since 1970.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, JsonValue
+
+from helix_temporal.models._base import Model
+from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.ids import Id
+from helix_temporal.models.records import Head, Position
+from helix_temporal.models.states import MAX_ERROR_TEXT, Millis, Submission
+from helix_temporal.models.tool_results import ToolResult
+
+CallKind = Literal["client", "approval"]
+"""What is wanted: the tool's result, or leave to run it."""
+
+Outcome = Literal["result", "error", "denied", "expired"]
+"""How a call was answered; ``expired`` is nobody did in time."""
+
+REMEMBERED_CALLS: Final = 32
+"""Answered calls that a session remembers, to tell late and repeated answers apart."""
+
+NO_ANSWER: Final = "No answer in time."
+DENIED: Final = "The call was not approved."
+WENT_ON: Final = "The user went on without answering."
+INTERRUPTED: Final = "Interrupted before it was answered."
+
+
+class WaitingCall(Model):
+    """A call of the newest step that waits for an answer.
+
+    Attributes:
+        id: Unique in the session, unlike the provider's: what an answer names.
+        at: Its number among the step's calls.
+        until: When it counts as unanswered.
+    """
+
+    id: str
+    at: int = 0
+    kind: CallKind = "client"
+    since: Millis = 0
+    until: Millis | None = None
+
+
+class AnsweredCall(Model):
+    """Remembers an answer, so that a late or repeated one is told so.
+
+    Attributes:
+        by: Names the submission: the same one sent again is the first one.
+    """
+
+    id: str
+    outcome: Outcome = "result"
+    when: Millis = 0
+    by: str = ""
+
+
+class KnownCall(Model):
+    """What is known of a call of a suspended step, and is not in the thread yet.
+
+    Attributes:
+        at: Its number among the step's calls.
+        result: None for a call that was approved and has not run.
+        answered: For calls that waited for an answer.
+    """
+
+    at: int
+    result: ToolResult | None = None
+    answered: AnsweredCall | None = None
+
+
+class Suspension(Model):
+    """In the slice of a thread: its newest step waits for answers.
+
+    Attributes:
+        head: After that step; a thread that stands elsewhere is not suspended.
+    """
+
+    head: Head
+    calls: tuple[WaitingCall, ...] = ()
+    known: tuple[KnownCall, ...] = ()
+
+
+class PendingCall(Model):
+    """A tool call that a client executes, a person answers, or somebody approves.
+
+    Attributes:
+        id: What `SessionClient.submit_tool_result` wants; of an approval, its ``approval_id`` too.
+        call_id: The provider's id, as in the thread and in streams.
+        arguments: None where they are too large to travel: `SessionClient.pending` reads them.
+        since, until: When it was asked for, and until when an answer counts.
+        position: Of the message that asks, in the thread; ``at`` is the call's number in it.
+        route: The sessions from the root down to the one whose call it is, where that is another.
+    """
+
+    id: str
+    call_id: str
+    name: str
+    kind: CallKind = "client"
+    arguments: CheckedObject | None = None
+    since: Millis = 0
+    until: Millis | None = None
+    position: Position = 0
+    at: int = 0
+    route: tuple[str, ...] = ()
+
+
+class ToolApproval(Model):
+    """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
+
+    approval_id: Annotated[str, Field(min_length=1, max_length=512)]
+    approved: bool
+    reason: Annotated[str, Field(max_length=MAX_ERROR_TEXT)] | None = None
+
+
+class SubmitInput(Model):
+    """An answer to a pending call, as it travels.
+
+    Attributes:
+        call: The pending call's id.
+        outcome: ``denied`` is for approvals; of those a ``result`` is leave to run.
+        text: The result as text, or what went wrong.
+        parts: The result as parts.
+        ref: Names a payload that holds the result.
+        by: The client's name of this submission.
+        wait: Answer when the turn is over, or waits for others.
+        route: The sessions below this one that lead to the owner of the call.
+    """
+
+    call: Annotated[str, Field(min_length=1, max_length=512)]
+    outcome: Literal["result", "error", "denied"] = "result"
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
+    ref: str | None = None
+    by: str = ""
+    wait: bool = False
+    route: tuple[Id, ...] = ()
+
+
+class SubmitReply(Model):
+    """What became of it; ``submission`` is None when the run was ending: send it again."""
+
+    submission: Submission | None = None
+    moved: bool = False
