@@ -28,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal.errors import HelixError, InvalidRequestError, SessionTerminatedError
-from helix_temporal.models.ids import encode_id, validate_id
+from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -56,11 +56,6 @@ CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
-
-
-def workflow_id(session_id: str) -> str:
-    """The workflow id of a session: one live execution a session."""
-    return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
 
 
 class _Again(Exception):  # noqa: N818 (control flow, not an error)

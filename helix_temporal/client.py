@@ -14,8 +14,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal import errors
 from helix_temporal._handle import SessionHandle
 from helix_temporal._policies import call_policy
-from helix_temporal._updates import Updates, root_error, typed, workflow_id
+from helix_temporal._updates import Updates, root_error, typed
 from helix_temporal.models._json import check_text
+from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import (

@@ -51,6 +51,8 @@ class ToolFacts(Model):
         answer_within: Seconds that a client or a person has for an answer; None for no deadline.
         agent: With kind ``agent``: which one.
         thread: With kind ``agent``: what it knows at its start.
+        task_queue: With kind ``agent``: where its session runs; None for that of the session that calls.
+        argument: With kind ``agent``: the argument that is its message; None for all of them, as JSON.
     """
 
     name: str
@@ -64,6 +66,8 @@ class ToolFacts(Model):
     answer_within: float | None = Field(default=None, gt=0)
     agent: str | None = None
     thread: ChildThread = "new"
+    task_queue: str | None = None
+    argument: str | None = None
 
 
 class HookFacts(Model):

@@ -77,5 +77,10 @@ def decode_id(encoded: str) -> str | None:
     return decoded if encode_id(decoded) == encoded else None
 
 
+def workflow_id(session_id: str) -> str:
+    """The workflow id of a session: one live execution a session."""
+    return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
+
+
 Id = Annotated[str, BeforeValidator(validate_id)]
 """A validated id in a pydantic model."""

@@ -12,6 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.children import ParentLink
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
 from helix_temporal.models.sessions import AnswerRef, CallPolicy
 from helix_temporal.models.steps import (
@@ -32,6 +33,7 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ThreadEpochInput,
 )
+from helix_temporal.workflows._children import Children
 
 R = TypeVar("R")
 
@@ -84,10 +86,14 @@ class OpenedAllTheSame(asyncio.CancelledError):
 
 
 class TemporalCalls:
-    """`Calls` by activities of this worker's task queue."""
+    """`Calls` by activities of this worker's task queue, and child workflows for sub-agents.
 
-    def __init__(self, policy: CallPolicy = OPEN_POLICY) -> None:
-        self.policy = policy
+    Args:
+        parent: Whose sub-agent the session is.
+    """
+
+    def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
+        self.policy, self.children = policy, Children(parent)
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`.
@@ -95,6 +101,10 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
+        # What children of an aborted turn still do, they do before the turn is cut.
+        await self.children.ended(lambda: cancels.append(True))
+        if cut := self.children.taken_cut():
+            request = request.model_copy(update={"cut_children": cut})
         handle = workflow.start_activity_method(
             SessionActivities.open, request, **self.store_options(beats=True)
         )
@@ -133,6 +143,8 @@ class TemporalCalls:
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
         """As `Calls.run_tool`."""
+        if facts.kind == "agent":
+            return await self.children.run(facts, request)
         heartbeat = facts.heartbeat or self.policy.heartbeat
         limit = facts.schedule_to_close
         try:

@@ -68,6 +68,7 @@ class Finaliser:
     async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
+        await self._calls.children.ended(self._on_cancel)
         if ending.values is not None or self._calls.policy.keeps_state:
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
@@ -79,12 +80,14 @@ class Finaliser:
         return tuple(receipts)
 
     async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
+        cut = self._calls.children.taken_cut()
         request = SaveValuesInput(
             thread_id=talk.request.thread_id,
             epoch=talk.handle.epoch,
             values=ending.values,
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
+            **({"cut_children": cut} if cut else {}),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
         if saved is not None and ending.values is not None:

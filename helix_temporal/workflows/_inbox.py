@@ -27,6 +27,8 @@ class Inbox:
         self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, Entry(each)) for each in waiting)
         self._taken: dict[str, Entry] = {}
         self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
+        self.told: AskResult | None = None
+        """What became of the newest message."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -67,12 +69,12 @@ class Inbox:
     def drop(self, entry: Entry, result: AskResult) -> None:
         """A message that is refused before it enters the thread."""
         self._taken.pop(entry.message.id, None)
-        entry.result = result
+        entry.result = self.told = result
 
     def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
         """The turn is over: tell everybody who waits for it."""
         for entry in self._taken.values():
-            entry.result = result
+            entry.result = self.told = result
             if answer is not None:
                 self._answered[entry.message.id] = answer
         self._taken = {}

@@ -9,6 +9,7 @@ from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import check_text
+from helix_temporal.models.children import MAX_INLINE_TEXT, is_message_ref
 from helix_temporal.models.messages import Usage, check_size
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
@@ -21,6 +22,7 @@ from helix_temporal.models.sessions import (
     SendResult,
     SessionInfo,
     SessionInput,
+    SessionResult,
     Status,
     StopRequest,
     StopResult,
@@ -57,6 +59,8 @@ class Live:
         aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
         idle: Nobody sent anything for the idle time-out.
         close: End once nothing waits.
+        interrupted: A parent asked to end after the present step before there was a turn.
+        used: What the execution used, in turns that came to nothing as well.
     """
 
     inbox: Inbox
@@ -80,6 +84,8 @@ class Live:
     aborting: bool = False
     idle: bool = False
     rewinds: list[PendingRewind] = field(default_factory=list)
+    interrupted: bool = False
+    used: Usage = field(default_factory=Usage)
 
     @staticmethod
     def of(input: SessionInput, now: datetime) -> "Live":
@@ -87,7 +93,9 @@ class Live:
         carried = input.carried
         if carried is None:
             return Live(Inbox(input.messages), now)
-        return Live(Inbox(carried.inbox, carried.answered), now, close=carried.close)
+        live = Live(Inbox(carried.inbox, carried.answered), now, close=carried.close)
+        live.inbox.told, live.used = carried.told, carried.used or Usage()
+        return live
 
     def end(self, reason: ExitReason, status: Status) -> None:
         """How the execution ends."""
@@ -108,6 +116,25 @@ class Live:
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
         return bool(self.has_messages or self.close or self.idle)
+
+    def result_of(self, input: SessionInput) -> SessionResult:
+        """What the execution gives."""
+        told = self.inbox.told
+        if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
+            told = told.model_copy(update={"text": None})
+        alone = not input.options.persistent
+        return SessionResult(
+            session_id=input.session_id,
+            thread_id=input.thread,
+            exit_reason=self.exit,
+            status=self.status,
+            head=self.talk.head if self.talk else EMPTY,
+            turns=self.turns,
+            usage=self.usage,
+            receipts=self.receipts,
+            error=self.error,
+            **({"told": told, "used": self.used} if alone else {}),
+        )
 
     def status_of(self, input: SessionInput) -> SessionInfo:
         """What the query answers."""
@@ -143,12 +170,15 @@ class Handlers:
         workflow.set_update_handler("close", self._on_close)
         workflow.set_update_handler("rewind", self._on_rewind)
         workflow.set_query_handler("status", self._on_status)
+        workflow.set_signal_handler("interrupt", self._on_interrupt)
 
     def _check_message(self, message: UserMessage) -> None:
         check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
         check_text(message.text, "text")
+        if message.ref is not None and is_message_ref(message.ref):
+            raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     async def _on_ask(self, message: UserMessage) -> AskResult:
         if self._live.closing:
@@ -174,10 +204,19 @@ class Handlers:
             return StopResult(stopping=False)
         if request.mode == "interrupt":
             self._live.turn.interrupted = True
+            await self._calls.children.interrupt()
         else:
             self._live.aborting = True
             self._live.turn_task.cancel()
         return StopResult(stopping=True)
+
+    async def _on_interrupt(self) -> None:
+        """A parent ends its turn."""
+        if self._live.turn is not None:
+            self._live.turn.interrupted = True
+            await self._calls.children.interrupt()
+        elif self._input.parent is not None:
+            self._live.interrupted = True
 
     async def _on_close(self) -> None:
         self._live.close = True

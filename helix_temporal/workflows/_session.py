@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import ColdTierBehindError, HelixError, SessionInterruptedError
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -51,7 +51,7 @@ class AgentSession:
     def __init__(self, input: SessionInput, hooks: SessionHooks | None = None) -> None:
         carried = input.carried
         self._input = input
-        self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY)
+        self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
         self._live = Live.of(input, workflow.now())
         self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
         self._known = Known.of(carried.saved_values, stale=carried.stale_values) if carried else Known()
@@ -100,7 +100,7 @@ class AgentSession:
         if self._live.cancelled:
             self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
-        return self._result()
+        return self._live.result_of(self._input)
 
     def _was_refused(self) -> bool:
         """Started for an ask that the validator rejected, so that nothing came with the start."""
@@ -118,6 +118,7 @@ class AgentSession:
                 fork_from=self._input.fork_from,
                 rewind_to=self._input.rewind_to,
                 metadata=self._input.metadata,
+                parent=self._input.parent,
             ),
         )
         carried = self._input.carried
@@ -200,6 +201,7 @@ class AgentSession:
             values=self._known.unsaved(self.values),
             changed=self._known.changed(self.values),
         )
+        turn.interrupted = self._live.interrupted
         before = Known.of(self.values)
         start = self._live.turn_start = self._live.open.head
         self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
@@ -216,6 +218,7 @@ class AgentSession:
             self._live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
         finally:
+            self._live.used = self._live.used + turn.usage
             self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
             self._live.status, self._live.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
@@ -278,7 +281,7 @@ class AgentSession:
     async def _move(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._live.rested = self._live.closing = True
-        inbox, answered = self._live.inbox.carried()
+        (inbox, answered), told = self._live.inbox.carried(), self._live.inbox.told
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._refuse_rewinds()
         await self._drain()
@@ -295,6 +298,7 @@ class AgentSession:
             saved_values=self._known.saved,
             stale_values=self._known.stale,
             notes=self._live.notes,
+            **({} if self._input.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
@@ -383,18 +387,5 @@ class AgentSession:
 
     def _fail(self, failure: Exception) -> NoReturn:
         kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
-        result = self._result()
+        result = self._live.result_of(self._input)
         raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
-
-    def _result(self) -> SessionResult:
-        return SessionResult(
-            session_id=self._input.session_id,
-            thread_id=self._input.thread,
-            exit_reason=self._live.exit,
-            status=self._live.status,
-            head=self._live.talk.head if self._live.talk else EMPTY,
-            turns=self._live.turns,
-            usage=self._live.usage,
-            receipts=self._live.receipts,
-            error=self._live.error,
-        )

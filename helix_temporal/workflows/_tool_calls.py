@@ -78,7 +78,7 @@ def tool_inputs(result: RunStepResult, outcomes: Sequence[ToolResult]) -> tuple[
 
 def _tool_input(message_id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
-    for name in ("text", "parts", "ref", "is_error", "usage"):
+    for name in ("text", "parts", "ref", "is_error", "usage", "child"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)
     return StepInput(**fields)

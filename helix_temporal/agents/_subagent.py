@@ -1,0 +1,116 @@
+"""Sub-agents: a tool behind which another agent has a session of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, JsonValue
+
+from helix_temporal.agents._agent import Agent
+from helix_temporal.agents._checks import check_name, check_seconds
+from helix_temporal.agents._tool import Tool
+from helix_temporal.errors import InvalidConfigError, InvalidRequestError
+from helix_temporal.models.agents import ChildThread, ToolFacts
+
+DEFAULT_TIMEOUT: Final = 3600.0
+"""Seconds that a sub-agent has for its answer."""
+
+TASK: Final = "task"
+_PARAMETERS: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "properties": {TASK: {"type": "string", "description": "What to do, with all that it takes to know."}},
+    "required": [TASK],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentTool(Tool):
+    """A tool that is another agent; made by `agent_tool`.
+
+    Attributes:
+        agent: The agent's name.
+        thread: What it knows at its start.
+        task_queue: Where its session runs; None for that of the session that calls.
+        argument: The argument that is its message; None for all of them, as JSON.
+    """
+
+    agent: str
+    thread: ChildThread = "new"
+    task_queue: str | None = None
+    argument: str | None = TASK
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.agent, f"tool {self.name!r}: agent")
+        if self.thread not in get_args(ChildThread):
+            raise InvalidConfigError(
+                f"tool {self.name!r}: thread must be one of {', '.join(get_args(ChildThread))}, "
+                f"got {self.thread!r}"
+            )
+
+    def facts(self, agent: str) -> ToolFacts:
+        """What the workflow must know to run it."""
+        given: dict[str, Any] = {"task_queue": self.task_queue, "argument": self.argument}
+        return ToolFacts(
+            name=self.name,
+            activity=f"helix.tools.{agent}.{self.name}",
+            kind="agent",
+            agent=self.agent,
+            thread=self.thread,
+            schedule_to_close=self.timeout,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+
+def agent_tool(
+    name: str,
+    *,
+    agent: str | Agent,
+    thread: ChildThread = "new",
+    description: str = "",
+    parameters: Mapping[str, JsonValue] | type[BaseModel] | None = None,
+    timeout: float | timedelta = DEFAULT_TIMEOUT,
+    task_queue: str | None = None,
+) -> Tool:
+    """Make an agent a tool of another: each call is a session of its own, a child of the caller's.
+
+    Args:
+        name: What the model calls it.
+        agent: The agent or its name; a worker of the task queue must serve it.
+        thread: ``new``: it knows nothing but its task.  ``fork``: it begins with a copy of the caller's
+            finished turns.  ``continue``: all calls of this tool by one session go on with one thread.
+        description: For the model.
+        parameters: JSON schema of the arguments, or a pydantic model: the sub-agent then gets them as
+            JSON.  By default there is one, ``task``, and the sub-agent gets its text.
+        timeout: Seconds that it has for its answer, waiting for people included.
+        task_queue: Where its session runs; its worker must have the same stores.
+
+    Raises:
+        InvalidConfigError: A name or an option is outside what is allowed.
+    """
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    check_seconds(seconds, f"tool {name!r}: timeout")
+    return AgentTool(
+        name=name,
+        handler=_not_here,
+        description=description,
+        parameters=_PARAMETERS if parameters is None else _schema(parameters),
+        timeout=seconds,
+        agent=agent.name if isinstance(agent, Agent) else agent,
+        thread=thread,
+        task_queue=task_queue,
+        argument=TASK if parameters is None else None,
+    )
+
+
+def _schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) -> dict[str, JsonValue]:
+    return dict(parameters) if isinstance(parameters, Mapping) else parameters.model_json_schema()
+
+
+def _not_here(arguments: Mapping[str, Any], context: Any, /) -> Any:  # noqa: ARG001 (what a handler gets)
+    raise InvalidRequestError(
+        "a sub-agent is a child workflow, which only the session workflow can start; "
+        "give the façade a Temporal client"
+    )

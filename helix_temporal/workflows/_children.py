@@ -1,0 +1,254 @@
+"""Sub-agents: each call of an agent tool is a child workflow, started, awaited and stopped here."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
+
+from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.children import (
+    MAX_DEPTH,
+    MessageRef,
+    ParentLink,
+    call_of,
+    child_session_id,
+    task_of,
+)
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.sessions import (
+    ForkFrom,
+    SessionInput,
+    SessionOptions,
+    SessionResult,
+    UserMessage,
+)
+from helix_temporal.models.steps import ToolInput, ToolResult
+from helix_temporal.workflows._child_ends import failed, interrupted, outcome, refused
+
+SESSION_WORKFLOW: Final = "helix.session"
+HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds between attempts to start a session that has a live execution already."""
+STOP_SECONDS: Final = 300.0
+"""How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """One call's child.
+
+    Attributes:
+        handle: Once it has started.
+        cancelled, interrupted: Asked for, perhaps before it had started.
+    """
+
+    session_id: str
+    handle: "workflow.ChildWorkflowHandle[Any, SessionResult] | None" = None
+    run: "asyncio.Task[SessionResult] | None" = None
+    cancelled: bool = False
+    interrupted: bool = False
+
+    def cancel(self) -> None:
+        """Ask it to end, once."""
+        if self.handle is not None and not self.cancelled:
+            self.handle.cancel()
+        self.cancelled = True
+
+
+@dataclass(slots=True)
+class Children:
+    """The sub-agents of one session.
+
+    Attributes:
+        parent: Whose sub-agent the session itself is.
+        cut: Sessions of calls that were cut off, for the session store.
+    """
+
+    parent: ParentLink | None = None
+    cut: list[str] = field(default_factory=list)
+    _running: list[_Child] = field(default_factory=list)
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+        """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
+
+        A cancel is passed on to the child, which is then waited for.
+        """
+        call = call_of(request.key)
+        child = _Child(child_session_id(request.session_id, facts.name, facts.thread, call))
+        link = self._link(request, call)
+        if link.depth > MAX_DEPTH:
+            return refused(child.session_id, f"agents call each other {MAX_DEPTH} deep at most")
+        message = _message(facts, request, call)
+        if message is None:
+            return refused(child.session_id, f"{facts.argument!r} must be a text that says what to do")
+        start = _start(facts, request, child.session_id, message, link)
+        # Calls of one continuing thread are served one after the other.
+        async with self._turns.setdefault(child.session_id, asyncio.Lock()):
+            if child.interrupted:
+                return interrupted(child.session_id)
+            return await self._follow(child, facts, start)
+
+    async def interrupt(self) -> None:
+        """Let each running child end after its present step."""
+        for child in tuple(self._running):
+            child.interrupted = True
+            await _pass_on(child)
+
+    async def ended(self, on_cancel: Callable[[], None]) -> None:
+        """Wait until no child runs; cancels meanwhile are remembered."""
+        while self._running:
+            try:
+                await workflow.wait_condition(lambda: not self._running)
+            except asyncio.CancelledError:
+                on_cancel()
+
+    def taken_cut(self) -> tuple[str, ...]:
+        """Sessions of calls that were cut off since this was asked last."""
+        cut, self.cut = tuple(self.cut), []
+        return cut
+
+    def _link(self, request: ToolInput, call: str) -> ParentLink:
+        parent = self.parent
+        return ParentLink(
+            session_id=request.session_id,
+            root_session_id=parent.root_session_id if parent else request.session_id,
+            call=call,
+            depth=parent.depth + 1 if parent else 1,
+        )
+
+    async def _follow(self, child: _Child, facts: ToolFacts, start: SessionInput) -> ToolResult:
+        self._running.append(child)
+        task = child.run = asyncio.create_task(_execute(child, facts, start))
+        try:
+            await _awaited(child, task)
+        except asyncio.CancelledError:
+            self.cut.append(child.session_id)
+            raise
+        finally:
+            self._running.remove(child)
+        try:
+            return outcome(task.result(), facts)
+        except FailureError as failure:
+            return failed(failure, facts, child.session_id)
+
+
+async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+    """Wait for the child's end; a cancel is passed on, and its end waited for within bounds."""
+    cancelled = False
+    while not task.done():
+        try:
+            limit = STOP_SECONDS if cancelled else None
+            await workflow.wait_condition(task.done, timeout=limit)
+        except asyncio.CancelledError:
+            cancelled = True
+            child.cancel()
+        except TimeoutError:
+            task.cancel()
+            break
+    if cancelled:
+        if task.done():
+            task.exception()  # what became of it is nobody's any more
+        raise asyncio.CancelledError
+
+
+async def _execute(child: _Child, facts: ToolFacts, start: SessionInput) -> SessionResult:
+    """Start the child, once no other execution has its session, and wait for its result.
+
+    Raises:
+        FailureError: It failed, or somebody else has the session.
+    """
+    for pause in (*HELD_PAUSES, None):
+        try:
+            child.handle = await _started(facts, start)
+        except WorkflowAlreadyStartedError:
+            if pause is None or child.cancelled:
+                raise
+            if start.parent is not None and facts.thread != "continue" and pause == HELD_PAUSES[0]:
+                # An earlier timeline of ours started it: nobody waits for that one.
+                await _cancel_other(child)
+            await asyncio.sleep(pause)
+            continue
+        break
+    assert child.handle is not None
+    if child.cancelled:
+        child.handle.cancel()
+    elif child.interrupted:
+        await _pass_on(child)
+    return await child.handle
+
+
+async def _started(
+    facts: ToolFacts, start: SessionInput
+) -> "workflow.ChildWorkflowHandle[Any, SessionResult]":
+    found = workflow.info().typed_search_attributes
+    limit = facts.schedule_to_close
+    return await workflow.start_child_workflow(
+        SESSION_WORKFLOW,
+        start,
+        id=workflow_id(start.session_id),
+        result_type=SessionResult,
+        task_queue=facts.task_queue,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        # Whoever terminates the parent wants no orphan, and a child that is asked to end saves and archives.
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        execution_timeout=timedelta(seconds=limit) if limit else None,
+        search_attributes=found if len(found) else None,
+        static_summary=facts.name,
+    )
+
+
+async def _cancel_other(child: _Child) -> None:
+    other = workflow.get_external_workflow_handle(workflow_id(child.session_id))
+    try:
+        await other.cancel()
+    except FailureError:
+        return  # it has ended meanwhile
+
+
+async def _pass_on(child: _Child) -> None:
+    if child.handle is None or child.handle.done():
+        return
+    try:
+        await child.handle.signal("interrupt")
+    except FailureError:
+        return  # it has ended meanwhile
+
+
+def _message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
+    """The task as the child's first message; large arguments stay in the parent's thread."""
+    if request.call.arguments.get(LARGE_ARGUMENTS) is True:
+        answer, ordinal = request.key.rsplit("/", 2)[1:]
+        ref = MessageRef(
+            thread_id=request.thread_id,
+            position=request.position - 1,
+            id=answer,
+            call=int(ordinal),
+            argument=facts.argument,
+        )
+        return UserMessage(id=call, ref=ref.named())
+    text = task_of(request.call.arguments, facts.argument)
+    return None if text is None else UserMessage(id=call, text=text)
+
+
+def _start(
+    facts: ToolFacts, request: ToolInput, session_id: str, message: UserMessage, link: ParentLink
+) -> SessionInput:
+    fields: dict[str, Any] = {}
+    if facts.thread == "fork":
+        # What is finished is all before the turn that asks: no call without its result is copied.
+        fields = {"mode": "fork", "fork_from": ForkFrom(thread_id=request.thread_id)}
+    if request.metadata:
+        fields["metadata"] = request.metadata
+    return SessionInput(
+        session_id=session_id,
+        agent=facts.agent or "",
+        options=SessionOptions(persistent=False),
+        messages=(message,),
+        parent=link,
+        **fields,
+    )
