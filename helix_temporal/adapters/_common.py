@@ -53,7 +53,7 @@ class Outgoing:
 
 
 def remembering(
-    adapter: str, response: ModelResponse, raw: JsonValue, encode: Callable[[Message], JsonValue]
+    adapter: str, response: ModelResponse, raw: JsonValue, encode: Callable[[Message], Any]
 ) -> ModelResponse:
     """The response with ``provider`` that says which adapter made it, and what it needs back.
 

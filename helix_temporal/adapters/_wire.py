@@ -1,7 +1,7 @@
 """Answers of HTTP: what a failure is in our errors, and the events of a stream."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -112,7 +112,7 @@ class ServerEvent:
             raise cut_off(provider, "an event is no JSON") from None
 
 
-async def server_events(provider: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[ServerEvent]:
+async def server_events(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[ServerEvent]:
     """The events in a response's body; a last one that was not finished is left out.
 
     Raises:
@@ -132,7 +132,7 @@ async def server_events(provider: str, chunks: AsyncIterator[bytes]) -> AsyncIte
             data.append(value)
 
 
-async def _read(provider: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _read(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     try:
         async for chunk in chunks:
             yield chunk
@@ -140,10 +140,10 @@ async def _read(provider: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[by
         raise cut_off(provider, type(error).__name__) from None
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+async def _lines(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
     # Not by str.splitlines, which breaks lines at U+2028 and others that JSON may hold.
     rest = b""
-    async with aclosing(chunks) as source:  # type: ignore[type-var]
+    async with aclosing(chunks) as source:
         async for chunk in source:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
