@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
 from helix_temporal.models._json import CheckedObject, CheckedValue
@@ -40,7 +40,7 @@ class ChunkBase(BaseModel):
     step: int | None = None
     message_id: str | None = None
 
-    def model_post_init(self, context: object, /) -> None:
+    def model_post_init(self, context: object, /) -> None:  # noqa: ARG002
         """Count the type as given: it is always written."""
         self.__pydantic_fields_set__.add("type")
 
@@ -77,20 +77,30 @@ class ToolArgStreamDelta(ChunkBase):
 
 
 class ToolStart(ChunkBase):
-    """A tool begins to run."""
+    """A tool is asked for, by the answer ``message_id``.
+
+    Attributes:
+        arguments_bytes: Set where they are too large to be shown: their size as JSON.
+    """
 
     type: Literal["tool_start"] = "tool_start"
     tool_call_id: str
     tool_name: str
     arguments: CheckedObject = Field(default_factory=dict)
+    arguments_bytes: int | None = None
 
 
 class ToolEnd(ChunkBase):
-    """A tool has run; ``error`` says why it failed."""
+    """A tool has run; ``error`` says why it failed.
+
+    Attributes:
+        result_bytes: Set where the result is too large to be shown: its size as JSON.
+    """
 
     type: Literal["tool_end"] = "tool_end"
     tool_call_id: str
     result: CheckedValue = None
+    result_bytes: int | None = None
     success: bool = True
     error: str | None = None
 
@@ -133,11 +143,12 @@ class StatePatch(ChunkBase):
 
 
 class Custom(ChunkBase):
-    """What an application tells its own consumers."""
+    """What an application tells its own consumers; ``tool_call_id`` if one of its tools does."""
 
     type: Literal["custom"] = "custom"
     event_name: str
     data: CheckedValue = None
+    tool_call_id: str | None = None
 
 
 class Error(ChunkBase):
@@ -182,11 +193,16 @@ class StepStarted(ChunkBase):
 
 
 class StepCommitted(ChunkBase):
-    """The answer ``message_id`` stands in the thread at ``position``; other attempts of the step count not."""
+    """The answer ``message_id`` stands in the thread at ``position``; the step's other attempts are void.
+
+    Attributes:
+        characters: Of its text: who has shown another number of them reads the answer from the thread.
+    """
 
     type: Literal["step_committed"] = "step_committed"
     step_id: str
     position: int | None = None
+    characters: int | None = None
 
 
 class StepDiscarded(ChunkBase):
@@ -329,7 +345,7 @@ StreamChunk = Annotated[
 """Any chunk, for models that hold one: by its ``type``, an `UnknownChunk` if that is unknown."""
 
 
-def to_bytes(chunk: ChunkBase, defaults: Mapping[str, JsonValue]) -> bytes:
+def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
     """The chunk as a store keeps it, with these fields where it was not given its own.
 
     Raises:
@@ -357,6 +373,6 @@ def from_bytes(body: bytes) -> ChunkBase:
         try:
             return model.model_validate(fields)
         except (ValidationError, InvalidMessageError):
-            return UnknownChunk.model_validate(fields)
+            return UnknownChunk.model_construct(_fields_set=set(fields), **fields)
     except (ValueError, TypeError, KeyError) as error:
         raise StoreCorruptError("what a stream holds is not a chunk; delete the stream") from error

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
@@ -12,6 +12,26 @@ from helix_temporal.models.states import ErrorInfo
 
 StreamStatus = Literal["active", "paused", "ended", "failed"]
 """``paused``: closed cleanly for now, as while a person is asked; it may become active again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """What a store keeps of a stream, and for how long.
+
+    Attributes:
+        ttl: Seconds after the last write; None keeps it until it is deleted.
+        max_chunks: The newest so many are kept; 0 for all.
+        max_chunk_bytes: The largest chunk, as JSON.
+        abandoned_after: Seconds without a write or beat after which readers take the producer for gone.
+    """
+
+    ttl: float | None = 24 * 3600.0
+    max_chunks: int = 10_000
+    max_chunk_bytes: int = 1024 * 1024
+    abandoned_after: float = 600.0
+
+
+DEFAULT_LIMITS: Final = StreamLimits()
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class StreamWriter(Protocol):
         """Append a chunk; its sequence.
 
         Args:
+            chunk: What it does not say of agent and time is filled in.
             dedup_key: Unique within the stream: a chunk that comes again under it is not written again,
                 and the first one's sequence returned, also when the stream has ended meanwhile.
         """
@@ -151,9 +152,13 @@ class StreamStore(Protocol):
         """A writer; the stream is made if there is none.
 
         Args:
+            stream_id: What it writes to.
             agent_id: The run's id, for chunks that name none.
+            agent_type: The agent's name, for chunks that name none.
             run_id: What readers can choose chunks by; ``agent_id`` by default.
-            step_id, attempt: With an attempt above 1, ``step_discarded`` is written first: once.
+            step_id: Of the step that the writer tells of.
+            attempt: Of that step: above 1, ``step_discarded`` is written first, and once.
+            fence: The session's epoch.
             resume: Make a paused stream active again.
 
         Raises:
@@ -179,6 +184,9 @@ class StreamStore(Protocol):
         Past the end it waits while the stream is active.  Before a ``stream_resync`` it begins with that.
 
         Args:
+            stream_id: What is read.
+            from_sequence: Begin with this one.
+            after_sequence: Begin with the one after this.
             run_id: Only what writers of this run wrote.
 
         Raises:
@@ -252,10 +260,6 @@ class StreamStore(Protocol):
 
     async def delete_stream(self, stream_id: str) -> bool:
         """Remove it with all chunks; whether there was one."""
-        ...
-
-    async def check(self) -> None:
-        """Refuse a server that would not do."""
         ...
 
     async def close(self) -> None:
