@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.activities import _state_staging
+from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import held_checkpoint, holds
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
@@ -30,9 +31,7 @@ from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
-    CreateSession,
     ErrorInfo,
-    ForkOrigin,
     SessionState,
     SessionStatus,
 )
@@ -88,6 +87,7 @@ class StateKeeper:
         self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
     ) -> None:
         self._store, self._threads, self._together = store, threads, together
+        self.children = ChildRefs(store)
 
     # -- open
 
@@ -124,12 +124,14 @@ class StateKeeper:
 
     async def _settle_run(self, request: OpenSessionInput, state: SessionState, header: HotHeader) -> None:
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
+        await self.children.cut(session_id, request.cut_children, epoch)
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
                 await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch)
         elif run_id is not None and request.reopen is None:
             await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch)
+            await self.children.left(session_id, epoch)
         elif run_id is not None:
             await _state_staging.drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
 
@@ -152,16 +154,7 @@ class StateKeeper:
     async def _create(
         self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
     ) -> SessionState:
-        options = CreateSession(
-            agent_type=request.agent,
-            custom_state=kept.values if source is None else source.custom_state,
-            metadata=dict(request.metadata),
-            tags=() if source is None else source.tags,
-            head=header.head if header.head.position == header.committed else Head(position=0, last_id=""),
-            forked_from=None
-            if source is None
-            else ForkOrigin(session_id=source.session_id, head=header.head),
-        )
+        options = new_session(request, header, kept, source)
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
@@ -355,6 +348,7 @@ class StateKeeper:
             return
         status = SessionStatus(request.status)
         epoch = request.epoch + 1 if request.ends_run else request.epoch
+        await self.children.cut(request.session_id, request.cut_children, epoch)
         for _ in range(_TRIES):
             state = await self._store.load_state(request.session_id)
             if state is None:

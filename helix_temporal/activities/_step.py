@@ -8,6 +8,7 @@ import orjson
 
 from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._references import References
 from helix_temporal.activities._states import CommittedTurn, StateKeeper
 from helix_temporal.activities._step_rules import (
     LARGE_ARGUMENTS,
@@ -72,7 +73,8 @@ class Stepper:
         flush_each_step: bool = True,
         states: StateKeeper | None = None,
     ) -> None:
-        self._threads, self._agents, self._payloads = threads, agents, payloads
+        self._threads, self._agents = threads, agents
+        self._references = References(payloads, threads)
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
         self._states = states
@@ -135,6 +137,7 @@ class Stepper:
             appended, turn = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
+        await self._tell_of_children(request)
         return RunStepResult(
             head=appended.head,
             archived=is_archived(receipt),
@@ -213,7 +216,7 @@ class Stepper:
     async def _message(self, thread_id: str, each: StepInput) -> Message:
         content: Any = each.text if each.parts is None else each.parts
         if each.ref is not None:
-            content = await self._payloads.get(thread_id, each.ref)
+            content = await self._references.get(thread_id, each.ref)
         message = Message(
             id=each.id,
             role="user" if each.call is None else "tool",
@@ -298,7 +301,17 @@ class Stepper:
         if receipt.status is FlushStatus.ARCHIVED:
             for each in inputs:
                 if each.ref is not None:
-                    await self._payloads.drop(thread_id, each.ref)
+                    await self._references.drop(thread_id, each.ref)
+
+    async def _tell_of_children(
+        self, request: RunStepInput | EndTurnInput, answer: Message | None = None
+    ) -> None:
+        """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
+        if self._states is None:
+            return
+        await self._states.children.answered(request.session_id, request.inputs, request.epoch)
+        if isinstance(request, RunStepInput) and answer is not None:
+            await self._states.children.called(self._agents.get(request.agent), request, answer)
 
     async def _result(
         self,
@@ -324,6 +337,7 @@ class Stepper:
             fields["dropped"] = seen.dropped
         if seen.left:
             fields["left"] = seen.left
+        await self._tell_of_children(request, answer)
         if not answer.tool_calls:
             fields |= await self._committed(request, appended, turn)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:

@@ -16,6 +16,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     StaleStateError,
     StoreUnavailableError,
+    ThreadExistsError,
     ThreadNotFoundError,
 )
 from helix_temporal.models._json import canonical
@@ -170,17 +171,23 @@ class SessionActivities:
         source = await self._threads.facts(request.fork_from.thread_id)
         kept = SliceState.model_validate_json(source.slice) if source.slice else SliceState()
         inherited = state.model_copy(update={"values": kept.values, "instructions": kept.instructions})
-        await self._threads.fork(
-            ForkThread(
-                source_id=request.fork_from.thread_id,
-                target_id=request.thread_id,
-                epoch=epoch,
-                owner=request.owner,
-                at=request.fork_from.at,
-                slice=canonical(inherited.model_dump(mode="json", exclude_defaults=True)),
-            ),
-            progress=progress,
+        if request.parent is not None:
+            # Another agent, with its own.
+            inherited = inherited.model_copy(update={"instructions": state.instructions})
+        fork = ForkThread(
+            source_id=request.fork_from.thread_id,
+            target_id=request.thread_id,
+            epoch=epoch,
+            owner=request.owner,
+            at=request.fork_from.at,
+            slice=canonical(inherited.model_dump(mode="json", exclude_defaults=True)),
         )
+        try:
+            await self._threads.fork(fork, progress=progress)
+        except ThreadExistsError:
+            # A sub-agent's thread serves one call alone: an earlier execution for it has made the copy.
+            if request.parent is None:
+                raise
 
     @activity.defn(name="helix.sessions.run_step")
     @typed

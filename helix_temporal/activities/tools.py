@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._references import References
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
@@ -183,7 +184,7 @@ class ToolRunner:
     async def _decide(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
         """Show the hook the whole text, and put aside a long one that it makes of it."""
         if event.ref is not None:
-            text = await self._payloads.get(event.thread_id, event.ref)
+            text = await References(self._payloads, self._threads).get(event.thread_id, event.ref)
             event = event.model_copy(update={"text": text, "ref": None})
         decision = await agent.hooks.call("before_user_message", event)
         if decision is None or len((decision.text or "").encode()) <= self._inline_text:

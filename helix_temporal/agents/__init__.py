@@ -19,6 +19,7 @@ from helix_temporal.agents._conversation import (
 from helix_temporal.agents._model import Model, StreamingModel, complete
 from helix_temporal.agents._replay import replay_agent
 from helix_temporal.agents._scripted import ScriptedModel
+from helix_temporal.agents._subagent import AgentTool, agent_tool
 from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome, tool
 from helix_temporal.models.agents import (
     AgentFacts,
@@ -50,6 +51,7 @@ __all__ = [
     "Agent",
     "AgentFacts",
     "AgentRegistry",
+    "AgentTool",
     "BeforeUserMessage",
     "ContextPolicy",
     "Conversation",
@@ -82,6 +84,7 @@ __all__ = [
     "Turn",
     "TurnCompleted",
     "UserMessageDecision",
+    "agent_tool",
     "choose_context",
     "complete",
     "parse_conversation",
