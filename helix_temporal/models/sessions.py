@@ -20,6 +20,7 @@ from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.states import Submission
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, PendingCall, WaitingCall
 
 MAX_VALUES_BYTES: Final = 64 * 1024
@@ -140,6 +141,17 @@ class RewindResult(Model):
     error: str | None = None
 
 
+class SubmitReply(Model):
+    """What became of an answer; without a ``submission`` the run was ending: send it again.
+
+    Attributes:
+        result: If it was waited for: how the turn ended, or what it waits for now.
+    """
+
+    submission: Submission | None = None
+    result: AskResult | None = None
+
+
 class ForkFrom(Model):
     """The thread that a new one begins as, up to a committed position (its end if None)."""
 
@@ -222,6 +234,7 @@ class SuspendedTurn(Model):
         messages: Of the users whose turn it is.
         calls: Of the step that asks, in order.
         known: Results and answers that are not in the thread yet.
+        dropped, left: Messages that came with the turn and are not part of it.
     """
 
     head: Head
@@ -233,6 +246,8 @@ class SuspendedTurn(Model):
     calls: tuple[ToolCall, ...] = ()
     waiting: tuple[WaitingCall, ...] = ()
     known: tuple[KnownCall, ...] = ()
+    dropped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Carried(Model):

@@ -12,7 +12,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Head, Position
-from helix_temporal.models.states import MAX_ERROR_TEXT, Millis, Submission
+from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
 from helix_temporal.models.tool_results import ToolResult
 
 CallKind = Literal["client", "approval"]
@@ -139,10 +139,3 @@ class SubmitInput(Model):
     by: str = ""
     wait: bool = False
     route: tuple[Id, ...] = ()
-
-
-class SubmitReply(Model):
-    """What became of it; ``submission`` is None when the run was ending: send it again."""
-
-    submission: Submission | None = None
-    moved: bool = False

@@ -1,14 +1,19 @@
 """The tools of one step: run side by side or one after the other, results in call order."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
+from helix_temporal.models.suspensions import AnsweredCall
 from helix_temporal.workflows._calls import Calls, ToolFailedError
 from helix_temporal.workflows._conversation import Conversation, present
+from helix_temporal.workflows._waits import Waits
+
+_NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
 
 
 class ToolCalls:
@@ -16,10 +21,20 @@ class ToolCalls:
 
     Args:
         number: The turn's.
+
+    Attributes:
+        usage: What the tools used of models.
     """
 
     def __init__(self, calls: Calls, conversation: Conversation, number: int) -> None:
         self._calls, self._talk, self._number = calls, conversation, number
+        self.usage = Usage()
+
+    async def answered(self, run_id: str, result: RunStepResult, waits: Waits) -> None:
+        """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
+        while wanted := waits.to_run():
+            for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
+                waits.found(at, outcome)
 
     async def run(
         self, run_id: str, result: RunStepResult, wanted: Sequence[int] | None = None
@@ -48,7 +63,7 @@ class ToolCalls:
     ) -> ToolResult:
         request = self._talk.request
         try:
-            return await self._calls.run_tool(
+            outcome = await self._calls.run_tool(
                 facts,
                 ToolInput(
                     session_id=request.session_id,
@@ -66,19 +81,34 @@ class ToolCalls:
             )
         except ToolFailedError as failed:
             return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+        if outcome.usage is not None:
+            self.usage = self.usage + outcome.usage
+        return outcome
 
 
-def tool_inputs(result: RunStepResult, outcomes: Sequence[ToolResult]) -> tuple[StepInput, ...]:
+def unanswerable(result: RunStepResult) -> dict[int, ToolResult]:
+    """Results of calls that somebody would have to answer, where nobody can be waited for."""
+    text = "Nobody can answer this call here."
+    return {each.at: ToolResult(text=text, is_error=True) for each in result.waiting}
+
+
+def tool_inputs(
+    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnsweredCall] = _NOBODY
+) -> tuple[StepInput, ...]:
     """The inputs of the next step: one result a call, in call order."""
     return tuple(
-        _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome)
+        _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome, answers.get(ordinal))
         for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
     )
 
 
-def _tool_input(message_id: str, call: ToolCall, outcome: ToolResult) -> StepInput:
+def _tool_input(
+    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnsweredCall | None
+) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
     for name in ("text", "parts", "ref", "is_error", "usage", "child"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)
+    if answered is not None:
+        fields["answered"] = answered
     return StepInput(**fields)

@@ -1,13 +1,13 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AnswerRef, ExitReason, UserMessage
+from helix_temporal.models.sessions import AnswerRef, ExitReason, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
     ReopenHeads,
@@ -16,9 +16,11 @@ from helix_temporal.models.steps import (
     StepInput,
     ToolResult,
 )
+from helix_temporal.models.suspensions import INTERRUPTED, AnsweredCall
 from helix_temporal.workflows._calls import Calls
 from helix_temporal.workflows._conversation import Conversation, present, reopen, thread_of
-from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs
+from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
+from helix_temporal.workflows._waits import Waits
 
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
@@ -60,6 +62,9 @@ class Turn:
         took_values: The application's values are in the thread with one of its steps.
         run_id: Names the turn in the session store; another one when it is run again.
         promoted: The application's values after tools' staged changes went into them.
+
+    Args:
+        waits: For calls that a client or a person answers; None where nobody can be waited for.
     """
 
     def __init__(
@@ -71,8 +76,9 @@ class Turn:
         max_steps: int,
         values: dict[str, Any] | None = None,
         changed: tuple[str, ...] | None = None,
+        waits: Waits | None = None,
     ) -> None:
-        self._calls, self._talk = calls, conversation
+        self._calls, self._talk, self._waits = calls, conversation, waits
         self._number, self._max_steps = number, max_steps
         self._values = {} if values is None else {"values": values, "changed": changed}
         self.took_values = False
@@ -84,26 +90,65 @@ class Turn:
         self._reopens = 0
         self.interrupted = False
         self.steps = 0
-        self.usage = Usage()
+        self._used = Usage()
+        self._used_before = Usage()
+        self._messages: tuple[UserMessage, ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Of all its steps and tools, also before it was suspended."""
+        return self._used_before + self.used
+
+    @property
+    def used(self) -> Usage:
+        """The same without what it used before it was suspended."""
+        return self._used + self._tools.usage
 
     async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
-        """Run to the final answer, the last step allowed, an interrupt, or a tool that waits."""
-        users = tuple(_user_input(message) for message in messages)
+        """Run to the final answer, the last step allowed, an interrupt, or calls that wait for somebody."""
+        self._messages = tuple(messages)
+        return await self._until_over(None, ())
+
+    async def resume(self, suspended: SuspendedTurn) -> TurnResult:
+        """Go on with a turn whose calls, or some of them, were answered."""
+        return await self._until_over(self._from(suspended), suspended.dropped)
+
+    async def give_up(self, suspended: SuspendedTurn, reason: ExitReason) -> TurnResult:
+        """End a suspended turn, whose calls all have results by now."""
+        result = self._from(suspended)
+        assert self._waits is not None
+        known = self._waits.results()
+        outcomes = [known[at] for at in range(len(result.calls))]
+        inputs = tool_inputs(result, outcomes, self._waits.answers())
+        self._waits.end()
+        return await self._end(inputs, reason, suspended.dropped)
+
+    def _from(self, suspended: SuspendedTurn) -> RunStepResult:
+        """Be the turn that was suspended; its newest step."""
+        self._messages, self._left = suspended.messages, suspended.left
+        self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
+        self.run_id = self._first_run_id = suspended.run_id or self.run_id
+        return RunStepResult(head=suspended.head, calls=suspended.calls, waiting=suspended.waiting)
+
+    async def _until_over(self, resumed: RunStepResult | None, dropped: tuple[str, ...]) -> TurnResult:
+        users = tuple(_user_input(message) for message in self._messages)
         while True:
             try:
-                return await self._run(users)
+                return await self._run(users, resumed, dropped)
             except _RunAgain:
+                resumed = None
                 self._talk.turns_run_again += 1
                 self.took_values = False
                 # The session store may have committed the run whose steps the record lost.
                 self.run_id = f"{self._first_run_id}.{self._talk.turns_run_again}"
 
-    async def _run(self, users: tuple[StepInput, ...]) -> TurnResult:
+    async def _run(
+        self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
+    ) -> TurnResult:
         inputs = users
-        dropped: tuple[str, ...] = ()
         while True:
-            before = self._talk.head
-            result = await self._step(inputs)
+            before = self._talk.head if resumed is None else self._start
+            result, resumed = resumed or await self._step(inputs), None
             dropped = dropped or result.dropped
             self._left = self._left or result.left
             if not result.calls:
@@ -112,19 +157,57 @@ class Turn:
             if result.stop == "abort":
                 raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
             self.interrupted = self.interrupted or result.stop is not None
-            outcomes = await self._tools.run(self.run_id, result)
-            for outcome in outcomes:
-                if outcome.usage is not None:
-                    self.usage = self.usage + outcome.usage
+            outcomes, answers = await self._outcomes(result, dropped)
             if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
                 await self._reopen(before)
                 if self._talk.head != before:
                     raise _RunAgain
                 continue
-            inputs = tool_inputs(result, outcomes)
+            if len(outcomes) < len(result.calls):
+                return self._turn_result(ExitReason.SUSPENDED, dropped=dropped)
+            inputs = tool_inputs(result, outcomes, answers)
             reason = self._ends(outcomes)
             if reason is not None:
                 return await self._end(inputs, reason, dropped)
+
+    async def _outcomes(
+        self, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """Results of a step's calls; fewer than calls while some wait for a client or a person."""
+        if not result.waiting:
+            return await self._tools.run(self.run_id, result), {}
+        if self._waits is None:
+            known = unanswerable(result)
+            wanted = [at for at in range(len(result.calls)) if at not in known]
+            known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
+            return [known[at] for at in sorted(known)], {}
+        waits = self._waits
+        waits.begin(self._suspended(result, dropped))
+        await self._tools.answered(self.run_id, result, waits)
+        if self.interrupted:
+            waits.give_up(INTERRUPTED)
+        known, answers = waits.results(), waits.answers()
+        if len(known) == len(result.calls) or any(outcome.rewind for outcome in known.values()):
+            waits.end()
+        else:
+            waits.begin(self._suspended(result, dropped))
+        return [known[at] for at in sorted(known)], answers
+
+    def _suspended(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
+        return SuspendedTurn(
+            head=result.head,
+            start=self._start,
+            run_id=self.run_id,
+            steps=self.steps,
+            messages=self._messages,
+            calls=result.calls,
+            waiting=result.waiting,
+            **present(
+                usage=None if self.usage == Usage() else self.usage,
+                dropped=dropped or None,
+                left=self._left or None,
+            ),
+        )
 
     def _ends(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
         if any(outcome.wait for outcome in outcomes):
@@ -199,7 +282,7 @@ class Turn:
         self.took_values = self.took_values or result.head != before
         self.steps += 1
         if result.usage is not None:
-            self.usage = self.usage + result.usage
+            self._used = self._used + result.usage
         return result
 
     async def _at_head(

@@ -1,0 +1,198 @@
+"""Calls that wait for a client or a person: their answers, and the memory of earlier ones.  Pure."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import SuspendedTurn
+from helix_temporal.models.states import Submission
+from helix_temporal.models.suspensions import (
+    DENIED,
+    NO_ANSWER,
+    REMEMBERED_CALLS,
+    AnsweredCall,
+    KnownCall,
+    PendingCall,
+    SubmitInput,
+    WaitingCall,
+)
+from helix_temporal.models.tool_results import ToolResult
+
+LARGE_ARGUMENTS: Final = "__helix_large__"
+
+
+class Waits:
+    """What one session waits for.
+
+    Args:
+        clock: Milliseconds since 1970, the same on replay.
+        remembered: Calls that were answered before.
+
+    Attributes:
+        turn: The turn whose newest step waits; None while nothing does.
+        rounds: How often a step began to wait, so that each is told of once.
+    """
+
+    def __init__(self, clock: Callable[[], int], remembered: Sequence[AnsweredCall] = ()) -> None:
+        self._clock = clock
+        self.turn: SuspendedTurn | None = None
+        self.rounds = 0
+        self._known: dict[int, KnownCall] = {}
+        self._memory = OrderedDict((each.id, each) for each in remembered)
+
+    # -- the step that waits
+
+    def begin(self, turn: SuspendedTurn) -> None:
+        """A step waits; the same step again only brings what is known of its calls."""
+        if self.turn is None or self.turn.head != turn.head:
+            self.rounds += 1
+            self._known = {}
+        self.turn = turn
+        for each in turn.known:
+            self._know(each)
+
+    def end(self) -> None:
+        """The step waits no more."""
+        self.turn, self._known = None, {}
+
+    def known(self) -> tuple[KnownCall, ...]:
+        """What is known of the step's calls, in call order."""
+        return tuple(self._known[at] for at in sorted(self._known))
+
+    def results(self) -> dict[int, ToolResult]:
+        """Results of the step's calls, as far as they are known."""
+        return {at: each.result for at, each in self._known.items() if each.result is not None}
+
+    def answers(self) -> Mapping[int, AnsweredCall]:
+        """How the calls that waited were answered."""
+        return {at: each.answered for at, each in self._known.items() if each.answered is not None}
+
+    def found(self, at: int, result: ToolResult) -> None:
+        """A tool of the step has run."""
+        before = self._known.get(at)
+        answered = {} if before is None or before.answered is None else {"answered": before.answered}
+        self._known[at] = KnownCall(at=at, result=result, **answered)
+
+    def to_run(self) -> list[int]:
+        """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
+        if self.turn is None:
+            return []
+        waiting = {each.at for each in self._unanswered()}
+        return [at for at in range(len(self.turn.calls)) if at not in waiting and at not in self.results()]
+
+    @property
+    def ready(self) -> bool:
+        """Whether the turn can do anything: a call may run, or all have their results."""
+        return self.turn is not None and (bool(self.to_run()) or not self._unanswered())
+
+    # -- answers
+
+    def submit(self, request: SubmitInput) -> Submission:
+        """Take an answer, once; whoever comes later is told when the first one came."""
+        now = self._clock()
+        before = self._memory.get(request.call)
+        call = next((each for each in self._waiting() if each.id == request.call), None)
+        if before is None and call is not None:
+            before = self.answers().get(call.at)
+        if before is not None:
+            if before.outcome == "expired":
+                return Submission(status="expired")
+            mine = bool(request.by) and before.by == request.by
+            return Submission(status="submitted" if mine else "already_completed", completed_at=before.when)
+        if call is None:
+            return Submission(status="not_pending")
+        if call.until is not None and call.until < now:
+            self._expire(call, now)
+            return Submission(status="expired")
+        outcome = request.outcome
+        answered = AnsweredCall(id=call.id, when=now, **_set(outcome=outcome, by=request.by))
+        result = None if call.kind == "approval" and outcome == "result" else _result(call, request)
+        self._know(KnownCall(at=call.at, answered=answered, **_set(result=result)))
+        return Submission(status="submitted", completed_at=now)
+
+    def expire(self) -> None:
+        """Give up calls whose deadline has passed."""
+        now = self._clock()
+        for call in self._unanswered():
+            if call.until is not None and call.until <= now:
+                self._expire(call, now)
+
+    def give_up(self, why: str) -> None:
+        """Nobody needs to answer any more; what has not run will not."""
+        now = self._clock()
+        for call in self._waiting():
+            before = self.answers().get(call.at)
+            answered = before or AnsweredCall(id=call.id, outcome="error", when=now)
+            if call.at not in self.results():
+                self._know(KnownCall(at=call.at, result=_error(why), answered=answered))
+        for at in self.to_run():
+            self._know(KnownCall(at=at, result=_error(why)))
+
+    def left(self) -> float | None:
+        """Seconds until the first call counts as unanswered; None if all may wait for ever."""
+        first = min((each.until for each in self._unanswered() if each.until is not None), default=None)
+        return None if first is None else max((first - self._clock()) / 1000, 0.0)
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """What is still wanted, as clients see it."""
+        if self.turn is None:
+            return ()
+        turn, position = self.turn, self.turn.head.position - 1
+        return tuple(_pending(each, turn.calls[each.at], position) for each in self._unanswered())
+
+    def remembered(self) -> tuple[AnsweredCall, ...]:
+        """The newest answered calls."""
+        return tuple(self._memory.values())
+
+    # -- how
+
+    def _waiting(self) -> tuple[WaitingCall, ...]:
+        return () if self.turn is None else self.turn.waiting
+
+    def _unanswered(self) -> list[WaitingCall]:
+        return [each for each in self._waiting() if each.at not in self._known]
+
+    def _expire(self, call: WaitingCall, now: int) -> None:
+        answered = AnsweredCall(id=call.id, outcome="expired", when=now)
+        self._know(KnownCall(at=call.at, result=_error(NO_ANSWER), answered=answered))
+
+    def _know(self, call: KnownCall) -> None:
+        self._known[call.at] = call
+        if call.answered is not None:
+            self._memory[call.answered.id] = call.answered
+            while len(self._memory) > REMEMBERED_CALLS:
+                self._memory.popitem(last=False)
+
+
+def _pending(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:
+    large = call.arguments.get(LARGE_ARGUMENTS) is True
+    return PendingCall(
+        id=waiting.id,
+        call_id=call.id,
+        name=call.name,
+        position=position,
+        since=waiting.since,
+        **_set(
+            kind=waiting.kind if waiting.kind != "client" else None,
+            arguments=None if large else call.arguments,
+            until=waiting.until,
+            at=waiting.at or None,
+        ),
+    )
+
+
+def _result(call: WaitingCall, request: SubmitInput) -> ToolResult:
+    if request.outcome == "denied" or (call.kind == "approval" and request.outcome == "error"):
+        return _error(f"{DENIED} {request.text}".strip())
+    fields = {"parts": request.parts, "ref": request.ref, "text": request.text or None}
+    return ToolResult(**_set(**fields, is_error=True if request.outcome == "error" else None))
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(text=text, is_error=True)
+
+
+def _set(**fields: Any) -> dict[str, Any]:
+    """Only what is there: histories stay small."""
+    return {name: value for name, value in fields.items() if value is not None}
