@@ -6,7 +6,7 @@ from typing import Final
 from temporalio import activity
 
 from helix_temporal.activities._given import Given, given_to_model
-from helix_temporal.activities._step_rules import new_id
+from helix_temporal.activities._streaming import StepStream
 from helix_temporal.agents import Agent, complete
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Finish, Message
@@ -27,14 +27,16 @@ async def ask_model(
     state: SliceState,
     view: StepView,
     inputs: Sequence[Message],
+    live: StepStream,
 ) -> tuple[Message, Given]:
-    """Call the model with the context that its policy allows.
+    """Call the model with the context that its policy allows, showing its answer as it comes.
 
     Returns:
-        Its answer as a message with a fresh id, and what it was given.
+        Its answer as the message that ``live`` has an id for, and what it was given.
 
     Raises:
         HelixError: What the model or the instructions raise; nothing is in the thread then.
+        FencedError: The attempt was left behind, as its stream tells.
     """
     given = await given_to_model(agent, request, thread_id, state, view, inputs)
     if given.repairs and activity.in_activity():
@@ -52,9 +54,10 @@ async def ask_model(
             metadata=dict(state.metadata),
             step_key=f"{thread_id}/{request.epoch}/{request.head.position}",
         ),
+        live.on_event,
     )
     answer = Message(
-        id=new_id(),
+        id=live.message_id,
         role="assistant",
         content=response.content,
         tool_calls=tuple(response.tool_calls),
@@ -62,4 +65,5 @@ async def ask_model(
         finish=None if response.finish in _USUAL else response.finish,
         provider=response.provider,
     )
+    live.answered(answer)
     return answer, given

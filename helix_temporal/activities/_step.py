@@ -15,10 +15,14 @@ from helix_temporal.activities._step_rules import (
     advance,
     elsewhere,
     is_archived,
+    new_id,
     parse_state,
     standing_step,
     state_of,
+    step_number,
 )
+from helix_temporal.activities._streaming import StepStream, Streaming
+from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HeadMovedError, StaleStateError
 from helix_temporal.models._json import canonical
@@ -61,6 +65,8 @@ class Stepper:
     Args:
         flush_each_step: Archive every step at once; otherwise only at open and at the end.
         states: Keeps the session store in step; None where there is none.
+        streams: Where steps are shown live.
+        used: Where what they used is recorded.
     """
 
     def __init__(
@@ -72,12 +78,15 @@ class Stepper:
         *,
         flush_each_step: bool = True,
         states: StateKeeper | None = None,
+        streams: Streaming | None = None,
+        used: UsageLog | None = None,
     ) -> None:
         self._threads, self._agents = threads, agents
         self._references = References(payloads, threads)
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
         self._states = states
+        self._streams, self._used = streams or Streaming(), used or UsageLog()
 
     async def run(self, request: RunStepInput) -> RunStepResult:
         """Run a step, or find it standing: a model call whose answer stands is never made again.
@@ -92,12 +101,28 @@ class Stepper:
         if not seen.inputs:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
-            return await self._standing(request, thread_id, seen)
+            return await self._standing(request, agent, thread_id, seen)
         if self._states is not None and request.inputs[0].call is None:
             await self._states.begin(request, state_of(seen.view))
         inputs = await self._messages(thread_id, seen.inputs)
+        number = step_number(request, state_of(seen.view))
+        async with self._streams.step(request, new_id(), number) as live:
+            live.begins(inputs)
+            result = await self._new_step(request, agent, thread_id, seen, inputs, live)
+            await live.ends(result.head, turn=not result.calls)
+        return result
+
+    async def _new_step(
+        self,
+        request: RunStepInput,
+        agent: Agent,
+        thread_id: str,
+        seen: _Seen,
+        inputs: list[Message],
+        live: StepStream,
+    ) -> RunStepResult:
         state = state_of(seen.view)
-        answer, given = await ask_model(agent, request, thread_id, state, seen.view, inputs)
+        answer, given = await ask_model(agent, request, thread_id, state, seen.view, inputs, live)
         step = StepAppend(
             thread_id,
             request.epoch,
@@ -106,12 +131,14 @@ class Stepper:
             to_record(answer),
             commits=not answer.tool_calls,
         )
-        appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
-        receipt = await self._archive(step, appended)
+        async with self._used.recording(agent, request, answer, live.number):
+            appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
+            stored = answer if not appended.repeated else from_record(appended.records[-1])
+            live.committed(stored, appended.head)
+            receipt = await self._archive(step, appended)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
-        stored = answer if not appended.repeated else from_record(appended.records[-1])
         result = await self._result(request, appended, stored, receipt, seen, turn)
         return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
@@ -131,6 +158,7 @@ class Stepper:
         if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
+            inputs = [from_record(record) for record in view.after]
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
@@ -138,12 +166,14 @@ class Stepper:
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         await self._tell_of_children(request)
+        committed = await self._committed(request, appended, turn)
+        await self._streams.turn_ended(request, inputs, appended.head)
         return RunStepResult(
             head=appended.head,
             archived=is_archived(receipt),
             backlog=receipt.pending_bytes,
             slice_version=appended.header.slice_version,
-            **await self._committed(request, appended, turn),
+            **committed,
         )
 
     # -- looking
@@ -166,7 +196,9 @@ class Stepper:
         left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
         return _Seen(view, inputs, dropped, stands, left)
 
-    async def _standing(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
+    async def _standing(
+        self, request: RunStepInput, agent: Agent, thread_id: str, seen: _Seen
+    ) -> RunStepResult:
         """The step is there already: only make sure that it is committed and archived."""
         assert seen.stands is not None
         *inputs, answer = seen.stands
@@ -176,8 +208,11 @@ class Stepper:
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive(step, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
-        stored = from_record(appended.records[-1])
-        return await self._result(request, appended, stored, receipt, seen)
+        *taken, stored = (from_record(record) for record in appended.records)
+        async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
+            result = await self._result(request, appended, stored, receipt, seen)
+            await self._streams.stood(request, taken, stored, result.head)
+        return result
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """Every input is in the thread already: where its answer is.

@@ -96,6 +96,11 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...
     return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
 
 
+def step_number(request: RunStepInput, state: SliceState) -> int:
+    """Which step of its turn this one is, from 1."""
+    return (state.turn_steps if request.run_id == state.run else 0) + 1
+
+
 def state_of(view: StepView) -> SliceState:
     """The state that was read with a step's view."""
     return parse_state(view.header.slice)

@@ -13,6 +13,7 @@ from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._references import References
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
+from helix_temporal.activities._streaming import Streaming, ToolStream
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
@@ -54,6 +55,7 @@ class ToolRunner:
         inline_text: Texts of users up to so many bytes do.
         beat_every: Seconds between background heartbeats.
         states: Takes what tools change of the state; None where there is no session store.
+        streams: Where tools are shown live.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class ToolRunner:
         inline_text: int = 8 * 1024,
         beat_every: float = 1.0,
         states: StateKeeper | None = None,
+        streams: Streaming | None = None,
     ) -> None:
-        self._states = states
+        self._states, self._streams = states, streams or Streaming()
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._inline_text = inline_result, inline_text
         self._beat_every = beat_every
@@ -89,6 +92,10 @@ class ToolRunner:
 
     async def run(self, tool: Tool, request: ToolInput) -> ToolResult:
         """Run a tool once; its own exceptions pass, so that Temporal tries again."""
+        async with self._streams.tool(request) as live:
+            return await self._run(tool, request, live)
+
+    async def _run(self, tool: Tool, request: ToolInput, live: ToolStream) -> ToolResult:
         context = ToolContext(
             session_id=request.session_id,
             thread_id=request.thread_id,
@@ -98,6 +105,7 @@ class ToolRunner:
             key=request.key,
             metadata=dict(request.metadata),
             attempt=activity.info().attempt if activity.in_activity() else 1,
+            emit=live.emit,
         )
         arguments = request.call.arguments
         if arguments.get(LARGE_ARGUMENTS) is True:
@@ -115,7 +123,9 @@ class ToolRunner:
             ) from None
         if outcome.state:
             await self._stage(tool, request, outcome.state)
-        return await self._result(request, outcome)
+        result = await self._result(request, outcome)
+        await live.ends(outcome)
+        return result
 
     async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> None:
         if self._states is None:

@@ -20,6 +20,22 @@ from helix_temporal.models.messages import Usage
 DEFAULT_ATTEMPTS: Final = 3
 
 
+class Emit(Protocol):
+    """Tells those who watch; see `ToolContext.emit`."""
+
+    def __call__(self, event_name: str, data: Any = None, key: str | None = None, /) -> None:
+        """Tell them.
+
+        Raises:
+            InvalidMessageError: JSON can't hold ``data``.
+        """
+        ...
+
+
+def _nobody_watches(event_name: str, data: Any = None, key: str | None = None, /) -> None:
+    """Where there is no stream."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Which call of which session a tool serves.
@@ -31,6 +47,9 @@ class ToolContext:
             idempotency key of whatever the tool changes.
         metadata: The session's.
         attempt: 1 for the first attempt.
+        emit: Tells those who watch the session's stream: ``emit("progress", {"percent": 40})``.  Waits for
+            nothing, and may be called from a plain function's thread.  A further attempt tells it again;
+            with a third argument, a key, what was told under it in this call is told once.
     """
 
     session_id: str
@@ -41,6 +60,7 @@ class ToolContext:
     key: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
+    emit: Emit = field(default=_nobody_watches, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

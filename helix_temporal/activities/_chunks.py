@@ -1,0 +1,135 @@
+"""Pure: what is told of steps, tools and turns, as chunks under keys that are the same for every attempt."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import orjson
+
+from helix_temporal.activities._outlet import Keyed
+from helix_temporal.activities._state_turns import ending
+from helix_temporal.agents import ToolOutcome
+from helix_temporal.models import chunks
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
+
+SHOWN: Final = 16 * 1024
+"""Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
+
+
+def run_of(request: RunStepInput | EndTurnInput | ToolInput) -> str:
+    """The run that a request belongs to; a turn that began before there were runs has its number."""
+    number = request.turn if isinstance(request, RunStepInput | ToolInput) else 0
+    return request.run_id or f"turn-{number}"
+
+
+def step_of(request: RunStepInput) -> str:
+    """A step's name: of its run and place, so that a step that is taken back and done again has the same."""
+    return f"{run_of(request)}/{request.head.position}"
+
+
+def turn_begins(request: RunStepInput, inputs: Sequence[Message]) -> list[Keyed]:
+    """With a turn's first step: which messages it is for."""
+    asked = tuple(each.id for each in inputs if each.role == "user")
+    if not asked:
+        return []
+    return [Keyed(chunks.RunStarted(turn=request.turn, message_ids=asked), f"run/{run_of(request)}/started")]
+
+
+def step_begins(request: RunStepInput, message_id: str, number: int, attempt: int) -> list[Keyed]:
+    """An attempt calls the model; what earlier ones said is void."""
+    told: dict[str, Any] = {"step_id": step_of(request), "step": number}
+    started = chunks.StepStarted(**told, message_id=message_id, attempt=attempt)
+    items = [Keyed(started, f"answer/{message_id}/started")]
+    if attempt > 1:
+        void = chunks.StepDiscarded(**told, attempt=attempt - 1)
+        items.insert(0, Keyed(void, f"answer/{message_id}/instead"))
+    return items
+
+
+def step_fails(request: RunStepInput, message_id: str, number: int, attempt: int) -> Keyed:
+    """The attempt came to nothing."""
+    void = chunks.StepDiscarded(step_id=step_of(request), step=number, message_id=message_id, attempt=attempt)
+    return Keyed(void, f"answer/{message_id}/discarded")
+
+
+def step_stands(request: RunStepInput, answer: Message, position: int, number: int | None) -> list[Keyed]:
+    """The answer is in the thread, and these tools are asked for."""
+    about: dict[str, Any] = {"message_id": answer.id} | ({} if number is None else {"step": number})
+    committed = chunks.StepCommitted(
+        step_id=step_of(request), position=position, characters=len(answer.text), **about
+    )
+    items = [Keyed(committed, f"answer/{answer.id}/committed")]
+    if answer.usage is not None:
+        items.append(Keyed(chunks.UsageChunk(usage=answer.usage, **about), f"answer/{answer.id}/usage"))
+    for ordinal, call in enumerate(answer.tool_calls):
+        start = chunks.ToolStart(
+            tool_call_id=call.id, tool_name=call.name, **_shown("arguments", call.arguments, {}), **about
+        )
+        items.append(Keyed(start, f"call/{answer.id}.{ordinal}/start"))
+    return items
+
+
+def turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
+    """The turn is over; with the answer that is its last message, if it has one."""
+    status, reason = ending(request)
+    answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
+    return run_over(run_of(request), status.value, reason or status.value, **answer)
+
+
+def run_over(run_id: str, status: str, reason: str, **answer: Any) -> Keyed:
+    """The run has ended in this way."""
+    ended = chunks.RunEnded(status=status, exit_reason=reason, agent_id=run_id, **answer)
+    return Keyed(ended, f"run/{run_id}/ended")
+
+
+def tools_end(inputs: Iterable[Message]) -> list[Keyed]:
+    """The results that a step takes: those that their tools told of already, and those of other calls."""
+    return [_tool_end(each.id, each) for each in inputs if each.role == "tool"]
+
+
+def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
+    """A tool has run, and what it changed of the state."""
+    answer_id, ordinal = call_of(request)
+    result = Message(
+        id=f"{answer_id}.{ordinal}",
+        role="tool",
+        content=outcome.content,
+        tool_call_id=request.call.id,
+        is_error=outcome.is_error,
+    )
+    items = [_tool_end(result.id, result)]
+    if outcome.state:
+        patches = tuple(_patch(name, value) for name, value in outcome.state.items())
+        patch = chunks.StatePatch(patches=patches, message_id=answer_id)
+        items.insert(0, Keyed(patch, f"call/{result.id}/state"))
+    return items
+
+
+def call_of(request: ToolInput) -> tuple[str, str]:
+    """The answer that asks for the tool, and which of its calls this is."""
+    answer_id, ordinal = request.key.rsplit("/", 2)[1:]
+    return answer_id, ordinal
+
+
+def _tool_end(result_id: str, result: Message) -> Keyed:
+    fields: dict[str, Any] = {} if result.is_error else _shown("result", result.content, None)
+    if result.is_error:
+        fields = {"success": False, "error": result.text[:SHOWN]}
+    end = chunks.ToolEnd(
+        tool_call_id=result.tool_call_id or "", message_id=result_id.rsplit(".", 1)[0], **fields
+    )
+    return Keyed(end, f"call/{result_id}/end")
+
+
+def _shown(field: str, value: Any, instead: Any) -> dict[str, Any]:
+    """The field if it is small enough, else its size."""
+    size = len(orjson.dumps(value))
+    return {field: value} if size <= SHOWN else {field: instead, f"{field}_bytes": size}
+
+
+def _patch(name: str, value: Any) -> JsonObject:
+    # A member's name in a JSON pointer (RFC 6901).
+    path = "/" + name.replace("~", "~0").replace("/", "~1")
+    return {"op": "add", "path": path, "value": value}

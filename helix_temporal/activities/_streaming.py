@@ -1,0 +1,257 @@
+"""Showing a session live: what its steps and tools tell, on its stream.
+
+A stream shows what happens and decides nothing: a step whose stream fails goes on without one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from temporalio import activity
+
+from helix_temporal.activities import _chunks as made
+from helix_temporal.activities._outlet import Grace, Keyed, Outlet
+from helix_temporal.agents import ToolOutcome
+from helix_temporal.errors import FencedError, HelixError, StreamNotFoundError
+from helix_temporal.models import chunks
+from helix_temporal.models.agents import (
+    ModelEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
+)
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    OpenSessionInput,
+    RunStepInput,
+    SaveValuesInput,
+    ToolInput,
+)
+from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
+
+log = logging.getLogger(__name__)
+
+
+class Streaming:
+    """Tells on the sessions' streams what happens.
+
+    Args:
+        store: None where nothing is shown.
+    """
+
+    def __init__(self, store: StreamStore | None = None) -> None:
+        self._store, self._grace = store, Grace()
+
+    def step(self, request: RunStepInput, message_id: str, number: int) -> "StepStream":
+        """For one attempt of a step, whose answer will have this id."""
+        outlet = self._outlet(request.session_id, made.run_of(request), request.epoch, request.agent)
+        return StepStream(outlet, request, message_id, number)
+
+    def tool(self, request: ToolInput) -> "ToolStream":
+        """For one attempt of a tool."""
+        outlet = self._outlet(request.session_id, made.run_of(request), request.epoch, request.agent)
+        return ToolStream(outlet, request)
+
+    async def stood(
+        self, request: RunStepInput, inputs: Sequence[Message], answer: Message, head: Head
+    ) -> None:
+        """A step was found in the thread: the attempt that put it there may not have come to tell."""
+        items = [
+            *made.turn_begins(request, inputs),
+            *made.step_stands(request, answer, head.position - 1, None),
+        ]
+        if not answer.tool_calls:
+            items.append(made.turn_ends(request, head, answered=True))
+        await self._tell(request.session_id, made.run_of(request), request.epoch, items, request.agent)
+
+    async def turn_ended(self, request: EndTurnInput, inputs: Sequence[Message], head: Head) -> None:
+        """A turn ended with the results of its tools."""
+        items = [*made.tools_end(inputs), made.turn_ends(request, head, answered=False)]
+        await self._tell(request.session_id, made.run_of(request), request.epoch, items)
+
+    async def opened(self, request: OpenSessionInput, epoch: int) -> None:
+        """A session was opened again because its turn was aborted, or was taken back to an earlier turn."""
+        if request.abandoned is not None:
+            await self._run_ended(request.session_id, request.abandoned, RunStatus.ABORTED, epoch)
+        if request.rewind_to is not None:
+            await self._resync(request.session_id, epoch)
+
+    async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
+        """A session ends, and with it this run that was under way."""
+        if run_id is not None and request.session_id is not None:
+            failed = request.status == SessionStatus.FAILED.value
+            status = RunStatus.FAILED if failed else RunStatus.INTERRUPTED
+            # As in the thread, a step that may still be running is shut out.
+            await self._run_ended(request.session_id, run_id, status, request.epoch + 1)
+
+    async def _run_ended(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
+        await self._tell(session_id, run_id, epoch, [made.run_over(run_id, status.value, status.value)])
+
+    async def _resync(self, session_id: str, epoch: int) -> None:
+        """What was shown of the turns that are cut counts no longer."""
+        if self._store is None:
+            return
+        try:
+            async with asyncio.timeout(self._grace.seconds):
+                await self._store.reset_stream(
+                    session_id, reason="rewind", fence=epoch, operation_id=f"rewind/{epoch}"
+                )
+        except StreamNotFoundError:
+            return
+        except TimeoutError:
+            self._grace.in_vain()
+        except HelixError as error:
+            log.warning("stream of session %r: %s: %s", session_id, type(error).__name__, error)
+
+    async def _tell(
+        self, session_id: str, run_id: str, epoch: int, items: Sequence[Keyed], agent: str | None = None
+    ) -> None:
+        async with self._outlet(session_id, run_id, epoch, agent) as outlet:
+            with contextlib.suppress(FencedError):
+                await outlet.settle(*items)
+
+    def _outlet(self, session_id: str, run: str, fence: int | None, agent: str | None) -> Outlet:
+        store, opens = self._store, None
+        if store is not None:
+
+            async def opens() -> StreamWriter:
+                return await store.create_writer(
+                    session_id, agent_id=run, agent_type=agent, run_id=run, fence=fence, resume=True
+                )
+
+        return Outlet(opens, f"session {session_id!r}", self._grace)
+
+
+class StepStream:
+    """Tells of one attempt of a step; as a context manager, of its failure, too."""
+
+    def __init__(self, outlet: Outlet, request: RunStepInput, message_id: str, number: int) -> None:
+        self._outlet, self._request = outlet, request
+        self.message_id, self.number = message_id, number
+        self._attempt = activity.info().attempt if activity.in_activity() else 1
+        self._about: dict[str, Any] = {"message_id": message_id, "step": number}
+        self._spoke = self._thought = self._thinks = False
+        self._stands: list[Keyed] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async with self._outlet:
+            # One that is cancelled must not be held up.
+            if isinstance(error, Exception) and not self._stands:
+                void = made.step_fails(self._request, self.message_id, self.number, self._attempt)
+                with contextlib.suppress(FencedError):
+                    await self._outlet.settle(void)
+
+    def begins(self, inputs: Sequence[Message]) -> None:
+        """The model is about to be called with these inputs."""
+        self._outlet.put(
+            *made.turn_begins(self._request, inputs),
+            *made.tools_end(inputs),
+            *made.step_begins(self._request, self.message_id, self.number, self._attempt),
+        )
+
+    async def on_event(self, event: ModelEvent) -> None:
+        """Show a piece of the model's answer.
+
+        Raises:
+            FencedError: This attempt was left behind: the session was opened again.
+        """
+        if self._outlet.fenced is not None:
+            raise self._outlet.fenced
+        if isinstance(event, ReasoningDelta):
+            self._think(event.text)
+            return
+        self._thought_out()
+        if isinstance(event, TextDelta):
+            self._say(event.text)
+        elif isinstance(event, ToolCallStarted):
+            start = chunks.ToolArgStreamStart(tool_call_id=event.call_id, tool_name=event.name, **self._about)
+            self._outlet.put(Keyed(start))
+        elif isinstance(event, ToolArgumentsDelta):
+            self._outlet.piece(
+                chunks.ToolArgStreamDelta, "delta", event.text, tool_call_id=event.call_id, **self._about
+            )
+
+    def answered(self, answer: Message) -> None:
+        """The answer is complete: show what no piece of a stream has shown.
+
+        Raises:
+            FencedError: As `on_event`.
+        """
+        if self._outlet.fenced is not None:
+            raise self._outlet.fenced
+        if not self._thought and isinstance(answer.content, list):
+            for part in answer.content:
+                if part.get("type") == "thinking":
+                    self._think(str(part.get("text", "")))
+        self._thought_out()
+        if not self._spoke:
+            self._say(answer.text)
+
+    def committed(self, stored: Message, head: Head) -> None:
+        """The step stands in the thread, with this attempt's answer or another's."""
+        self._stands = made.step_stands(self._request, stored, head.position - 1, self.number)
+        self._outlet.put(*self._stands)
+
+    async def ends(self, head: Head, *, turn: bool) -> None:
+        """Wait a moment until all is written; ``turn`` if the turn is over."""
+        last = [made.turn_ends(self._request, head, answered=True)] if turn else []
+        with contextlib.suppress(FencedError):  # the step counts all the same
+            await self._outlet.settle(*last, again=self._stands)
+
+    def _say(self, text: str) -> None:
+        self._outlet.piece(chunks.TextDelta, "delta", text, at_once=not self._spoke, **self._about)
+        self._spoke = self._spoke or bool(text)
+
+    def _think(self, text: str) -> None:
+        self._outlet.piece(chunks.Thinking, "content", text, at_once=not self._thought, **self._about)
+        self._thought = self._thinks = True
+
+    def _thought_out(self) -> None:
+        if self._thinks:
+            self._outlet.put(Keyed(chunks.Thinking(content="", is_complete=True, **self._about)))
+            self._thinks = False
+
+
+class ToolStream:
+    """Tells of one attempt of a tool."""
+
+    def __init__(self, outlet: Outlet, request: ToolInput) -> None:
+        self._outlet, self._request = outlet, request
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._outlet.__aexit__(*error)
+
+    def emit(self, event_name: str, data: Any = None, key: str | None = None) -> None:
+        """Tell those who watch; from the tool's thread as well.  See `ToolContext.emit`."""
+        answer_id, ordinal = made.call_of(self._request)
+        chunk = chunks.Custom(
+            event_name=event_name, data=data, message_id=answer_id, tool_call_id=self._request.call.id
+        )
+        item = Keyed(chunk, None if key is None else f"call/{answer_id}.{ordinal}/event/{key}")
+        if threading.get_ident() == self._thread:
+            self._outlet.put(item)
+        else:
+            self._loop.call_soon_threadsafe(self._outlet.put, item)
+
+    async def ends(self, outcome: ToolOutcome) -> None:
+        """Tell the result; waits a moment until all is written."""
+        with contextlib.suppress(FencedError):  # its caller takes no notice of a late attempt
+            await self._outlet.settle(*made.tool_ends(self._request, outcome))
