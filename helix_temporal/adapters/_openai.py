@@ -1,0 +1,166 @@
+"""What both of OpenAI's interfaces share: the client, events of a stream, errors, files, cache keys."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Literal
+
+import openai
+
+from helix_temporal.adapters._wire import cut_off, failed, server_events, unreachable
+from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.agents import ModelRequest, ToolSpec
+
+PROVIDER: Final = "OpenAI"
+
+CacheBy = Literal["session", "agent"]
+"""Whose requests share a ``prompt_cache_key``: those of one session, or all of one agent."""
+
+_BREAKPOINT: Final[JsonObject] = {"mode": "explicit"}
+_REFUSED: Final = (
+    "invalid",
+    "unsupported",
+    "context_length",
+    "string_above",
+    "image_",
+    "empty_image",
+    "failed_to_download",
+    "data_residency",
+    "bio_policy",
+    "misalignment",
+    "content_",
+    "unknown_",
+    "missing_",
+)
+"""How codes begin that the same request meets again."""
+
+
+class Connection:
+    """The vendor's client without retries of its own, made when it is first needed.
+
+    Raises:
+        InvalidConfigError: An option is one that the adapter sets itself.
+    """
+
+    def __init__(
+        self, name: str, client: openai.AsyncOpenAI | None, options: Mapping[str, Any], ours: frozenset[str]
+    ) -> None:
+        taken = sorted(ours & options.keys())
+        if taken:
+            raise InvalidConfigError(
+                f"{name}: the adapter sets {', '.join(taken)} itself; take it away from the options"
+            )
+        self._given = client is not None
+        self._client = client.with_options(max_retries=0) if client is not None else None
+
+    @property
+    def client(self) -> openai.AsyncOpenAI:
+        """The client; without one given it is made of the worker's environment.
+
+        Raises:
+            InvalidConfigError: The environment has no key.
+        """
+        if self._client is None:
+            try:
+                self._client = openai.AsyncOpenAI(max_retries=0)
+            except openai.OpenAIError:
+                raise InvalidConfigError("no key for OpenAI: give a client, or set OPENAI_API_KEY") from None
+        return self._client
+
+    async def close(self) -> None:
+        """Close the connections of a client that was made here."""
+        if not self._given and self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[JsonObject, None]:
+    """What the provider streams, each event as it came.
+
+    Raises:
+        ModelRateLimitedError: It asks to slow down.
+        ModelUnavailableError: It fails, or does not answer.
+        ModelRequestError: It refuses the request.
+        ModelStreamEndedError: The connection broke.
+    """
+    try:
+        async with answer as response:
+            async for event in server_events(PROVIDER, response.iter_bytes()):
+                if event.data.startswith("[DONE]"):
+                    return
+                said = event.json(PROVIDER)
+                if not isinstance(said, dict):
+                    raise cut_off(PROVIDER, "an event is no object")
+                yield said
+    except openai.APIStatusError as error:
+        raise _refusal(error) from None
+    except openai.APIError as error:
+        raise unreachable(PROVIDER, error) from None
+    except openai.OpenAIError as error:
+        raise InvalidConfigError(f"the client for OpenAI is not usable: {type(error).__name__}") from None
+
+
+def _refusal(error: openai.APIStatusError) -> HelixError:
+    kind = error.code or error.type
+    if kind == "insufficient_quota":
+        # Told as 429, but waiting does not help.
+        return ModelRequestError(
+            "OpenAI refuses the request: the account's quota is used up; mend its plan",
+            provider=PROVIDER,
+            status=error.status_code,
+        )
+    return failed(PROVIDER, error.status_code, kind, error.response.headers)
+
+
+def told_error(error: object) -> HelixError:
+    """The error that a stream tells instead of an answer."""
+    fields: Mapping[str, Any] = error if isinstance(error, dict) else {}
+    kind = fields.get("code") or fields.get("type")
+    word = str(kind or "")
+    if word.isdecimal() and 400 <= int(word) < 600:
+        return failed(PROVIDER, int(word), fields.get("type"))
+    if "rate_limit" in word:
+        return failed(PROVIDER, 429, kind)
+    return failed(PROVIDER, 400 if word.startswith(_REFUSED) else 500, kind)
+
+
+def cache_key(request: ModelRequest, by: CacheBy | None) -> JsonObject:
+    """The field that leads requests with the same beginning to the same cache.
+
+    It is a digest: provider and logs learn no ids of ours.
+    """
+    if by is None:
+        return {}
+    whose = [request.agent] if by == "agent" else [request.agent, request.session_id]
+    return {"prompt_cache_key": hashlib.sha256("\0".join(whose).encode()).hexdigest()[:32]}
+
+
+def data_url(part: JsonObject, otherwise: str) -> str | None:
+    """The part's data as a URL, with its media type or another; None if it has no data."""
+    data = part.get("data")
+    return f"data:{part.get('media_type') or otherwise};base64,{data}" if data else None
+
+
+def is_image(part: JsonObject) -> bool:
+    """Whether the part is an image with data or a URL, however it is called."""
+    named = part.get("type") == "image" or str(part.get("media_type", "")).startswith("image/")
+    return named and bool(part.get("data") or part.get("url"))
+
+
+def breakpoint_of(part: JsonObject, wanted: bool) -> JsonObject:
+    """The mark that a cached beginning ends with this part, where it is wanted."""
+    return {"prompt_cache_breakpoint": _BREAKPOINT} if wanted and part.get("cache") is True else {}
+
+
+def schema_of(tool: ToolSpec) -> JsonObject:
+    """The tool's parameters; OpenAI refuses an object's schema that does not say which properties."""
+    return {"type": "object", "properties": {}, **tool.parameters}
+
+
+def count(usage: object, *path: str) -> int:
+    """A number of tokens at this place; 0 if the provider does not say."""
+    value: Any = usage
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0

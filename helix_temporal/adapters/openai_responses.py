@@ -1,0 +1,152 @@
+"""OpenAI's models by the Responses API, without state there.  Needs ``helix-temporal[openai]``."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any, Final
+
+import openai
+
+from helix_temporal.adapters._common import clean
+from helix_temporal.adapters._openai import PROVIDER, CacheBy, Connection, cache_key, events, told_error
+from helix_temporal.adapters._openai_responses_wire import NAME, read_response, wire_input, wire_tools
+from helix_temporal.adapters._wire import cut_off
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models.agents import (
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
+)
+
+_OURS: Final = frozenset(
+    {"input", "instructions", "stream", "store", "previous_response_id", "conversation", "background"}
+)
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+_TEXT: Final = {"response.output_text.delta", "response.refusal.delta"}
+_REASONING: Final = {"response.reasoning_summary_text.delta", "response.reasoning_text.delta"}
+_LAST: Final = {"response.completed", "response.incomplete"}
+
+
+class OpenAIResponsesModel:
+    """A model that streams, by the Responses API.
+
+    The provider stores nothing: each request has the whole context, with the model's reasoning encrypted
+    as it came.  Repeating is left to Temporal: the client's own retries are off.  Keys are read by the
+    client, in the worker, and are in no request of ours.
+
+    Args:
+        model: Its name, such as ``gpt-5``.
+        client: Your own, with key and address, ``openai.AsyncAzureOpenAI`` among them; otherwise one is
+            made at the first call, from ``OPENAI_API_KEY`` and the other variables that the library reads.
+        cache_by: Whose requests share a ``prompt_cache_key``; ``None`` to leave it out.
+        cache_breakpoints: Parts with ``"cache": true`` end a cached beginning; only for models that take
+            explicit breakpoints.
+        options: Further fields of a request, such as ``reasoning``, ``text``, ``max_output_tokens``,
+            ``extra_body``; ``tools`` and ``include`` come after ours.
+
+    Raises:
+        InvalidConfigError: ``options`` has a field that the adapter itself fills in.
+    """
+
+    adapter: Final = NAME
+
+    def __init__(
+        self,
+        model: str,
+        client: openai.AsyncOpenAI | None = None,
+        *,
+        cache_by: CacheBy | None = "session",
+        cache_breakpoints: bool = False,
+        **options: Any,
+    ) -> None:
+        self._connection = Connection("OpenAIResponsesModel", client, options, _OURS)
+        include = dict.fromkeys([_ENCRYPTED, *options.get("include", ())])
+        self._fields = {"model": model, **options, "include": [*include], "store": False}
+        self._cache_by = cache_by
+        self._breakpoints = cache_breakpoints
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Text, reasoning and calls as they come, and the whole answer last.
+
+        Raises:
+            ModelRateLimitedError: Asked to slow down.
+            ModelUnavailableError: No answer, or a failure of the provider's.
+            ModelStreamEndedError: The stream broke off.
+            ModelRequestError: Refused: key, model or input must be mended.
+            InvalidConfigError: There is no key.
+        """
+        answer = _Answer()
+        create = self._connection.client.responses.with_streaming_response.create
+        async with aclosing(events(create(stream=True, **self._request(request)))) as said:
+            async for event in said:
+                for new in answer.add(event):
+                    yield new
+        if answer.response is None:
+            raise cut_off(PROVIDER, "no response.completed")
+        yield read_response(answer.response, answer.items)
+
+    async def aclose(self) -> None:
+        """Close the connections of the client that the adapter made; one that was given stays open."""
+        await self._connection.close()
+
+    def _request(self, request: ModelRequest) -> dict[str, Any]:
+        fields = self._fields | {"input": wire_input(request, breakpoints=self._breakpoints)}
+        if request.instructions:
+            fields["instructions"] = request.instructions
+        tools = [*wire_tools(request.tools), *self._fields.get("tools", ())]
+        if tools:
+            fields["tools"] = tools
+        return cache_key(request, self._cache_by) | fields
+
+
+class _Answer:
+    """An answer that comes as events.
+
+    Attributes:
+        items: Those that are complete, in order.
+        response: The provider's last word; None while it has not come.
+    """
+
+    def __init__(self) -> None:
+        self.response: JsonObject | None = None
+        self._items: dict[int, JsonObject] = {}
+        self._calls: dict[object, str] = {}
+
+    @property
+    def items(self) -> list[JsonObject]:
+        return [self._items[at] for at in sorted(self._items)]
+
+    def add(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+        """Take an event; what is new in it.
+
+        Raises:
+            HelixError: It says that the call has failed.
+        """
+        kind = event.get("type")
+        if kind in _TEXT:
+            yield TextDelta(clean(event["delta"]))
+        elif kind in _REASONING:
+            yield ReasoningDelta(clean(event["delta"]))
+        elif kind == "response.function_call_arguments.delta":
+            call = self._calls.get(event.get("output_index"))
+            if call is not None:
+                yield ToolArgumentsDelta(call, clean(event["delta"]))
+        elif kind == "response.output_item.added":
+            yield from self._begun(event)
+        elif kind == "response.output_item.done":
+            self._items[event.get("output_index", len(self._items))] = event["item"]
+        elif kind in _LAST:
+            self.response = event["response"]
+        elif kind == "response.failed":
+            raise told_error(event["response"].get("error"))
+        elif kind == "error" or event.get("error"):
+            raise told_error(event.get("error") or event)
+
+    def _begun(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+        item = event["item"]
+        if item.get("type") == "function_call":
+            call = clean(str(item["call_id"]))[:256]
+            self._calls[event.get("output_index")] = call
+            yield ToolCallStarted(call, clean(str(item["name"]))[:128])
