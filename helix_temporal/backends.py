@@ -19,6 +19,7 @@ from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
@@ -150,7 +151,15 @@ class Backends:
             LockActivities(self.locks),
             UsageActivities(self.usage, max_payload=limits.payload_bytes),
         )
-        holders = (sessions, threads, maintenance, locks, usage, *self._store_activities())
+        reads = SessionReads(
+            self.threads,
+            self.payloads,
+            self.usage,
+            self.sessions,
+            max_payload=limits.payload_bytes,
+            beat_every=every,
+        )
+        holders = (sessions, threads, maintenance, locks, usage, reads, *self._store_activities())
         found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
 

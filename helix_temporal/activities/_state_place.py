@@ -3,6 +3,8 @@
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import ForkFrom
+from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -22,6 +24,26 @@ async def held_checkpoint(
         if page.next_cursor is None:
             return None
         cursor = page.next_cursor
+
+
+async def state_at(
+    store: SessionStore, threads: ThreadStore, origin: ForkFrom, header: HotHeader
+) -> SessionState | None:
+    """The state of a session that is forked as it was where the fork, ``header``, ends.
+
+    It is that of the newest checkpoint that the fork holds, the present one where no checkpoint tells,
+    and at the beginning one that no turn has changed.
+    """
+    present = await store.load_state(origin.thread_id)
+    if present is None or origin.at is None or origin.at >= present.head.position:
+        return present
+    if origin.at == 0:
+        return present.model_copy(update={"custom_state": {}})
+    found = await held_checkpoint(store, threads, origin.thread_id, header)
+    if found is None:
+        return present
+    checkpoint = await store.get_checkpoint(origin.thread_id, found.id)
+    return present if checkpoint is None else checkpoint.state
 
 
 async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
-from helix_temporal.activities._state_place import held_checkpoint, holds
+from helix_temporal.activities._state_place import held_checkpoint, holds, state_at
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
     IdempotencyConflictError,
@@ -111,6 +111,9 @@ class StateKeeper:
         state = await self._store.load_state(session_id)
         if state is None:
             state = await self._create(request, header, kept, source)
+        elif request.checkpoint is not None:
+            await self._restore(session_id, request.checkpoint, epoch)
+            state = await self._loaded(session_id)
         elif request.reopen is not None:
             state, notes = await self._follow_cut(request, state, header)
         elif header.head.position == header.committed:
@@ -145,11 +148,11 @@ class StateKeeper:
             return state, ()
         return await self._back(state, header, asked=request.abandoned is not None)
 
-    async def source(self, request: OpenSessionInput) -> SessionState | None:
-        """The state of the session that is forked, if there is one."""
+    async def source(self, request: OpenSessionInput, header: HotHeader) -> SessionState | None:
+        """The state of the session that is forked, as it was at that place; None if it has none."""
         if request.fork_from is None:
             return None
-        return await self._store.load_state(request.fork_from.thread_id)
+        return await state_at(self._store, self._threads, request.fork_from, header)
 
     async def _create(
         self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
@@ -187,9 +190,7 @@ class StateKeeper:
             change = state.model_copy(update={"head": head})
             await self._store.save_state(state.session_id, change, epoch=header.epoch)
         else:
-            await self._store.restore_checkpoint(
-                state.session_id, checkpoint.id, epoch=header.epoch, operation_id=f"back/{header.epoch}"
-            )
+            await self._restore(state.session_id, checkpoint.id, header.epoch)
         note = (
             f"{ThreadBehindStateError.__name__}: the state was at {state.head.position}, the thread holds "
             f"{header.head.position}; went back to "
@@ -197,6 +198,11 @@ class StateKeeper:
         )
         notes = () if asked else (Receipt(name="state", ok=False, detail=note),)
         return await self._loaded(state.session_id), notes
+
+    async def _restore(self, session_id: str, checkpoint_id: str, epoch: int) -> None:
+        await self._store.restore_checkpoint(
+            session_id, checkpoint_id, epoch=epoch, operation_id=f"back/{epoch}"
+        )
 
     async def _loaded(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
@@ -338,6 +344,11 @@ class StateKeeper:
         return result.promoted, appended
 
     # -- end
+
+    async def run_under_way(self, session_id: str) -> str | None:
+        """The session's run that has not ended."""
+        state = await self._store.load_state(session_id)
+        return None if state is None else state.current_run_id
 
     async def close(self, request: SaveValuesInput) -> None:
         """Store how the session ended.

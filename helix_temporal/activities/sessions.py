@@ -10,6 +10,8 @@ from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
 from helix_temporal.activities._step_rules import check_values
+from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities._tidying import tidied
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -98,10 +100,17 @@ class SessionActivities:
                 progress,
             )
             header = opened.header
-            stored = SliceState.model_validate_json(header.slice) if header.slice else state
+            kept_slice = SliceState.model_validate_json(header.slice) if header.slice else state
+            tidy = await tidied(self._threads, request, header, kept_slice)
+            stored = tidy.state
             kept = await self._open_state(request, header, stored)
         return OpenSessionResult(
-            handle=OpenHandle(epoch=epoch, head=header.head, slice_version=header.slice_version),
+            handle=OpenHandle(
+                epoch=epoch,
+                head=header.head,
+                slice_version=tidy.version,
+                **({} if tidy.version == header.slice_version else {"archived": False}),
+            ),
             facts=agent.facts(),
             policy=self._policy,
             created=opened.created,
@@ -147,7 +156,7 @@ class SessionActivities:
     ) -> OpenedState:
         if self._states is None:
             return OpenedState(stored.values)
-        source = await self._states.source(request) if request.mode == "fork" else None
+        source = await self._states.source(request, header) if request.mode == "fork" else None
         return await self._states.open(request, header, stored, source)
 
     async def _new_state(self, request: OpenSessionInput) -> SliceState:
@@ -170,7 +179,9 @@ class SessionActivities:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
         source = await self._threads.facts(request.fork_from.thread_id)
         kept = SliceState.model_validate_json(source.slice) if source.slice else SliceState()
-        inherited = state.model_copy(update={"values": kept.values, "instructions": kept.instructions})
+        inherited = state.model_copy(
+            update={"values": kept.values, "instructions": kept.instructions, "summary": kept.summary}
+        )
         if request.parent is not None:
             # Another agent, with its own.
             inherited = inherited.model_copy(update={"instructions": state.instructions})

@@ -221,9 +221,18 @@ class ThreadActivities:
             scheduled_epoch(),
             request.owner or default_owner(),
             at=request.at,
+            slice=None if transform is None else await self._without_summary(request.source_id),
         )
         async with beating(self._beat_every) as progress:
             return _forked(await self._threads.fork(fork, transform, progress))
+
+    async def _without_summary(self, thread_id: str) -> bytes:
+        """The slice for changed messages: what was said of them as they were must not go along."""
+        data = (await self._threads.facts(thread_id)).slice
+        if not data:
+            return data
+        told = {"summary", "taken_back"}
+        return canonical({name: each for name, each in orjson.loads(data).items() if name not in told})
 
     @activity.defn(name="helix.threads.load_state")
     @typed

@@ -12,7 +12,8 @@ from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY, Head, Position
-from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
+from helix_temporal.models.sessions import RewindResult, UserMessage
+from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.usage import UsageRollup
 

@@ -3,6 +3,7 @@
 from helix_temporal.workflows._cleanup import CleanupWorkflow
 from helix_temporal.workflows._hooks import SessionHooks
 from helix_temporal.workflows._keeper import KeepWorkflow
+from helix_temporal.workflows._look import LookReply, LookRequest, LookWorkflow
 from helix_temporal.workflows._maintenance import SweepWorkflow
 from helix_temporal.workflows._session import AgentSession
 from helix_temporal.workflows._session_store import SessionStoreCalls
@@ -10,7 +11,7 @@ from helix_temporal.workflows._stores import CheckpointCalls, LockCalls, UsageCa
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 from helix_temporal.workflows._workflow import SessionWorkflow
 
-WORKFLOWS = (SessionWorkflow, CleanupWorkflow, KeepWorkflow, SweepWorkflow, ThreadWorkflow)
+WORKFLOWS = (SessionWorkflow, CleanupWorkflow, KeepWorkflow, LookWorkflow, SweepWorkflow, ThreadWorkflow)
 """All workflows of the pack, ready to register."""
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "CleanupWorkflow",
     "KeepWorkflow",
     "LockCalls",
+    "LookReply",
+    "LookRequest",
+    "LookWorkflow",
     "SessionHooks",
     "SessionStoreCalls",
     "SessionWorkflow",

@@ -11,8 +11,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.activities.reads import SessionReads
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import ParentLink
+from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
 from helix_temporal.models.sessions import AnswerRef, CallPolicy
 from helix_temporal.models.steps import (
@@ -140,6 +142,14 @@ class TemporalCalls:
                 )
             )
         ).text
+
+    async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
+        """Where a request to take turns back cuts the thread."""
+        return await typed(
+            workflow.execute_activity_method(
+                SessionReads.plan_take_back, request, **self.store_options(beats=True)
+            )
+        )
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
         """As `Calls.run_tool`."""

@@ -25,6 +25,7 @@ class Conversation:
     backlog: int = 0
     reopened: int = 0
     turns_run_again: int = 0
+    repairs: int = 0
 
     @property
     def head(self) -> Head:
@@ -36,6 +37,7 @@ class Conversation:
         if result.head == self.head:
             return  # answered before: nothing was added or archived
         self.backlog = result.backlog
+        self.repairs += result.repairs
         self.handle = OpenHandle(
             epoch=self.handle.epoch,
             head=result.head,

@@ -77,6 +77,9 @@ class Finaliser:
             receipts.append(await self._evict(talk))
         else:
             receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
+        if talk.repairs:
+            mended = f"{talk.repairs} results of tool calls were mended for model calls"
+            receipts.append(Receipt(name="repair", ok=True, detail=mended))
         return tuple(receipts)
 
     async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:

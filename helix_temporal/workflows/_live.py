@@ -10,6 +10,7 @@ from temporalio import workflow
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import MAX_INLINE_TEXT, is_message_ref
+from helix_temporal.models.handles import TakeBackRequest
 from helix_temporal.models.messages import Usage, check_size
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
@@ -31,18 +32,11 @@ from helix_temporal.models.sessions import (
 from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
+from helix_temporal.workflows._rewinds import Rewinds
 from helix_temporal.workflows._turns import Turn, TurnResult
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
-
-
-@dataclass(slots=True)
-class PendingRewind:
-    """A rewind that waits for the end of the turn."""
-
-    request: RewindRequest
-    result: RewindResult | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +77,7 @@ class Live:
     cancelled: bool = False
     aborting: bool = False
     idle: bool = False
-    rewinds: list[PendingRewind] = field(default_factory=list)
+    rewinds: Rewinds = field(default_factory=Rewinds)
     interrupted: bool = False
     used: Usage = field(default_factory=Usage)
 
@@ -153,6 +147,9 @@ class Live:
             exit_reason=self.exit if self.closing or self.rested else None,
             receipts=self.receipts,
             error=self.error,
+            version=int(workflow.now().timestamp() * 1_000_000),
+            run_id=self.turn.run_id if self.turn else None,
+            repairs=talk.repairs if talk else 0,
         )
 
 
@@ -169,6 +166,7 @@ class Handlers:
         workflow.set_update_handler("stop", self._on_stop)
         workflow.set_update_handler("close", self._on_close)
         workflow.set_update_handler("rewind", self._on_rewind)
+        workflow.set_update_handler("take_back", self._on_take_back)
         workflow.set_query_handler("status", self._on_status)
         workflow.set_signal_handler("interrupt", self._on_interrupt)
 
@@ -202,13 +200,17 @@ class Handlers:
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if self._live.turn is None or self._live.turn_task is None:
             return StopResult(stopping=False)
+        under_way = self._live.turn.run_id
+        # A turn that is run again goes by another name; those who stop it know the first one.
+        if request.run_id not in {None, under_way, under_way.split(".", 1)[0]}:
+            return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
             self._live.turn.interrupted = True
             await self._calls.children.interrupt()
         else:
             self._live.aborting = True
             self._live.turn_task.cancel()
-        return StopResult(stopping=True)
+        return StopResult(stopping=True, run_id=under_way)
 
     async def _on_interrupt(self) -> None:
         """A parent ends its turn."""
@@ -224,11 +226,12 @@ class Handlers:
     async def _on_rewind(self, request: RewindRequest) -> RewindResult:
         if self._live.closing:
             return RewindResult(done=False)
-        rewind = PendingRewind(request)
-        self._live.rewinds.append(rewind)
-        await workflow.wait_condition(lambda: rewind.result is not None)
-        assert rewind.result is not None
-        return rewind.result
+        return await self._live.rewinds.wait_for(request)
+
+    async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
+        if self._live.closing:
+            return RewindResult(done=False)
+        return await self._live.rewinds.wait_for(request)
 
     def _on_status(self) -> SessionInfo:
         return self._live.status_of(self._input)

@@ -7,14 +7,13 @@ from typing import Any, Final, NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import ColdTierBehindError, HelixError, SessionInterruptedError
+from helix_temporal.errors import ColdTierBehindError, SessionInterruptedError
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
     Carried,
     ExitReason,
-    RewindResult,
     SessionInput,
     SessionResult,
     Status,
@@ -27,6 +26,7 @@ from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, desc
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._inbox import Entry
 from helix_temporal.workflows._live import Handlers, Live
+from helix_temporal.workflows._rewinds import carry_out
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, taken
 
@@ -250,26 +250,12 @@ class AgentSession:
         await self._events.turn_over(turn, result, fresh)
 
     async def _rewind(self) -> None:
-        # It stays in the list until it has its result: whoever ends the run meanwhile refuses it.
-        rewind = self._live.rewinds[0]
-        request = self._live.open.request.model_copy(
-            update={"mode": "continue", "rewind_to": rewind.request.to, "fork_from": None}
-        )
-        try:
-            opened = await open_conversation(self._calls, request)
-        except OpenedAllTheSame as cancelled:
-            self._live.open.handle = cancelled.opened.handle
-            raise
-        except HelixError as error:
-            rewind.result = RewindResult(done=False, head=self._live.open.head, error=describe(error))
-        else:
-            self._live.open.handle = opened.handle
-            if self._calls.policy.keeps_state:
-                self.values = dict(opened.values or {})
-                self._known = Known.of(self.values, stale=opened.stale_values)
-            self._live.inbox.forget_after(opened.handle.head.position)
-            rewind.result = RewindResult(done=True, head=opened.handle.head)
-        self._live.rewinds.remove(rewind)
+        rewind = self._live.rewinds.next
+        opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
+        if opened is not None and self._calls.policy.keeps_state:
+            self.values = dict(opened.values or {})
+            self._known = Known.of(self.values, stale=opened.stale_values)
+        self._live.rewinds.done(rewind)
 
     # -- ends
 
@@ -283,7 +269,7 @@ class AgentSession:
         self._live.rested = self._live.closing = True
         (inbox, answered), told = self._live.inbox.carried(), self._live.inbox.told
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
-        self._refuse_rewinds()
+        self._live.rewinds.refuse()
         await self._drain()
         carried = Carried(
             handle=self._live.open.handle,
@@ -337,7 +323,7 @@ class AgentSession:
     async def _end(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
         self._live.closing = True
-        self._refuse_rewinds()
+        self._live.rewinds.refuse()
         committed = 0
         if self._live.talk is not None:
             finaliser = self._finaliser()
@@ -371,10 +357,6 @@ class AgentSession:
                 self._on_cancel()
             else:
                 return
-
-    def _refuse_rewinds(self) -> None:
-        for rewind in self._live.rewinds:
-            rewind.result = RewindResult(done=False)
 
     def _on_cancel(self) -> None:
         self._live.cancelled = True

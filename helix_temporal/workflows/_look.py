@@ -1,0 +1,76 @@
+"""A short workflow around one activity that looks at a session: for clients, which have no stores."""
+
+from temporalio import workflow
+
+from helix_temporal.activities.reads import SessionReads
+from helix_temporal.models._base import Model
+from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.handles import (
+    FindTurnInput,
+    FindTurnResult,
+    ListTurnsInput,
+    ListTurnsResult,
+    SessionUsage,
+    ShowSessionInput,
+    ShowSessionResult,
+)
+from helix_temporal.models.queries import Page
+from helix_temporal.models.sessions import CallPolicy
+from helix_temporal.models.store_calls import ListCheckpointsInput
+from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._stores import CheckpointCalls
+
+
+class LookRequest(Model):
+    """What to look at: exactly one field besides ``policy`` is given.
+
+    Attributes:
+        policy: The client's time-outs and retries; None for the defaults.
+    """
+
+    show: ShowSessionInput | None = None
+    usage: ShowSessionInput | None = None
+    turns: ListTurnsInput | None = None
+    find_turn: FindTurnInput | None = None
+    checkpoints: ListCheckpointsInput | None = None
+    policy: CallPolicy | None = None
+
+
+class LookReply(Model):
+    """The result of what was asked."""
+
+    show: ShowSessionResult | None = None
+    usage: SessionUsage | None = None
+    turns: ListTurnsResult | None = None
+    find_turn: FindTurnResult | None = None
+    checkpoints: Page[CheckpointMeta] | None = None
+
+
+@workflow.defn(name="helix.look")
+class LookWorkflow:
+    """Looks at one session, and wakes none."""
+
+    @workflow.run
+    async def run(self, input: LookRequest) -> LookReply:
+        """One activity, its result."""
+        calls = TemporalCalls(input.policy or CallPolicy())
+        store, beating = calls.store_options(), calls.store_options(beats=True)
+        if input.show is not None:
+            shown = await workflow.execute_activity_method(SessionReads.show, input.show, **store)
+            return LookReply(show=shown)
+        if input.usage is not None:
+            used = await workflow.execute_activity_method(SessionReads.usage, input.usage, **store)
+            return LookReply(usage=used)
+        if input.turns is not None:
+            turns = await workflow.execute_activity_method(SessionReads.turns, input.turns, **beating)
+            return LookReply(turns=turns)
+        if input.find_turn is not None:
+            found = await workflow.execute_activity_method(SessionReads.find_turn, input.find_turn, **beating)
+            return LookReply(find_turn=found)
+        if input.checkpoints is not None:
+            wanted = input.checkpoints
+            page = await CheckpointCalls(policy=calls.policy).list(
+                wanted.session_id, limit=wanted.limit, cursor=wanted.cursor, order=wanted.order
+            )
+            return LookReply(checkpoints=page)
+        return LookReply()

@@ -1,0 +1,137 @@
+"""Turns that are taken back: between turns, each request once, in the order in which they came."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import workflow
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.handles import (
+    PlanTakeBackInput,
+    PlanTakeBackResult,
+    TakeBackRequest,
+    TakeBackResult,
+)
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import RewindRequest, RewindResult, UserMessage
+from helix_temporal.models.steps import OpenSessionResult
+from helix_temporal.workflows._calls import OpenedAllTheSame, TemporalCalls
+from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._finalise import describe
+from helix_temporal.workflows._inbox import Inbox
+
+
+@dataclass(slots=True)
+class PendingRewind:
+    """A rewind that waits for the end of the turn."""
+
+    request: RewindRequest | TakeBackRequest
+    result: RewindResult | None = None
+
+
+class Rewinds:
+    """Requests to take turns back that have no result yet."""
+
+    def __init__(self) -> None:
+        self._pending: list[PendingRewind] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    async def wait_for(self, request: RewindRequest | TakeBackRequest) -> RewindResult:
+        """The result of this request; sent again under its id it is the same request."""
+        rewind = self._known(request)
+        if rewind is None:
+            rewind = PendingRewind(request)
+            self._pending.append(rewind)
+        await workflow.wait_condition(lambda: rewind.result is not None)
+        assert rewind.result is not None
+        return rewind.result
+
+    def _known(self, request: RewindRequest | TakeBackRequest) -> PendingRewind | None:
+        if isinstance(request, RewindRequest):
+            return None
+        for each in self._pending:
+            if isinstance(each.request, TakeBackRequest) and each.request.id == request.id:
+                return each
+        return None
+
+    @property
+    def next(self) -> PendingRewind:
+        """The oldest; it stays here until it has its result: whoever ends the run meanwhile refuses it."""
+        return self._pending[0]
+
+    def done(self, rewind: PendingRewind) -> None:
+        """It has its result."""
+        self._pending.remove(rewind)
+
+    def refuse(self) -> None:
+        """The run ends: ask again elsewhere."""
+        for rewind in self._pending:
+            rewind.result = RewindResult(done=False)
+
+
+async def carry_out(
+    calls: TemporalCalls, talk: Conversation, inbox: Inbox, rewind: PendingRewind
+) -> OpenSessionResult | None:
+    """Cut the thread as asked, and let what is asked anew wait for the next turn.
+
+    Returns:
+        The session as it is open now; None if nothing was changed.
+    """
+    try:
+        plan = await _plan(calls, talk, rewind.request)
+        opened = None if plan.done else await _cut(calls, talk, rewind.request, plan)
+    except OpenedAllTheSame as cancelled:
+        talk.handle = cancelled.opened.handle
+        raise
+    except HelixError as error:
+        rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
+        return None
+    messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
+    rewind.result = TakeBackResult(done=True, head=talk.head, **({"messages": messages} if messages else {}))
+    return opened
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    to: Head
+    found: PlanTakeBackResult | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.found is not None and self.found.done
+
+
+async def _plan(calls: TemporalCalls, talk: Conversation, request: RewindRequest | TakeBackRequest) -> _Plan:
+    if isinstance(request, RewindRequest):
+        return _Plan(request.to)
+    wanted = PlanTakeBackInput(
+        session_id=talk.request.session_id, thread_id=talk.request.thread_id, request=request
+    )
+    found = await calls.plan_take_back(wanted)
+    return _Plan(found.to, found)
+
+
+async def _cut(
+    calls: TemporalCalls, talk: Conversation, request: RewindRequest | TakeBackRequest, plan: _Plan
+) -> OpenSessionResult:
+    changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.to, "fork_from": None}
+    if plan.found is not None:
+        changes["take_back"] = plan.found.record
+    if isinstance(request, TakeBackRequest) and request.checkpoint is not None:
+        changes["checkpoint"] = request.checkpoint
+    opened = await open_conversation(calls, talk.request.model_copy(update=changes))
+    talk.handle = opened.handle
+    return opened
+
+
+def _put(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, ...]:
+    """Together they become one turn; who asks for one of them gets that turn's answer."""
+    if cut is not None:
+        inbox.forget_after(cut.position)
+    messages = plan.found.record.messages if plan.found is not None else ()
+    for message in messages:
+        if inbox.answered(message.id) is None:
+            inbox.put(message)
+    return messages
