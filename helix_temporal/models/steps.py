@@ -22,8 +22,8 @@ from helix_temporal.models.sessions import (
     OpenHandle,
     Receipt,
     SuspendedTurn,
-    TakenBack,
 )
+from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, WaitingCall
 from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
