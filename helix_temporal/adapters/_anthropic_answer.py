@@ -1,11 +1,10 @@
 """Pure: Anthropic's stream of events, put together to an answer."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from helix_temporal.adapters._anthropic_request import NAME, answer_blocks
-from helix_temporal.adapters._common import clean, finish_of, remembering, tool_call
+from helix_temporal.adapters._common import clean, finish_of, from_json, remembering, tool_call
 from helix_temporal.adapters._wire import cut_off, failed
 from helix_temporal.models import parts
 from helix_temporal.models._json import JsonObject
@@ -157,8 +156,8 @@ def _input(text: str, at_start: Any) -> Any:
     if not text:
         return at_start
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = from_json(text)
+    except (ValueError, RecursionError):
         return {"INVALID_JSON": clean(text)}
     return value if isinstance(value, dict) else {"INVALID_JSON": clean(text)}
 

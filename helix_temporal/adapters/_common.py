@@ -216,7 +216,7 @@ def tool_call(
 def _arguments(given: str | object) -> JsonObject:
     text = given if isinstance(given, str) else as_json(given)
     try:
-        value = json.loads(text, parse_constant=_no_constant) if isinstance(given, str) and text else given
+        value = from_json(text) if isinstance(given, str) and text else given
         if value in ("", None):
             return {}
         if not isinstance(value, dict):
@@ -225,6 +225,15 @@ def _arguments(given: str | object) -> JsonObject:
     except (ValueError, RecursionError, InvalidMessageError) as error:
         return not_arguments(clean(text[:MAX_INVALID]), clean(str(error)))
     return value
+
+
+def from_json(text: str) -> Any:
+    """What JSON text says; unlike the library's own reading, not a number is no number.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    return json.loads(text, parse_constant=_no_constant)
 
 
 def _no_constant(name: str) -> None:

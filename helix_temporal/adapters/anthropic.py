@@ -1,5 +1,6 @@
 """Anthropic's models, by its Messages API.  Needs ``helix-temporal[anthropic]``."""
 
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal
@@ -118,14 +119,23 @@ class AnthropicModel:
                 self._client = _without_retries(
                     anthropic.AsyncAnthropic(timeout=anthropic.Timeout(None, connect=_CONNECT_SECONDS))
                 )
-            stream = await self._client.messages.create(stream=True, **fields)
-        except anthropic.AnthropicError as error:
+            stream = await self._client.messages.create(stream=True, **_as_known(fields))
+        except (anthropic.AnthropicError, TypeError) as error:
+            # Without a key the library raises TypeError.
             raise _ours(error) from None
         return stream.response
 
 
 def _without_retries(client: anthropic.AsyncAnthropic) -> anthropic.AsyncAnthropic:
     return client.with_options(max_retries=0)
+
+
+def _as_known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The library's arguments; fields of the API that this version of it does not name go as they are."""
+    known = inspect.signature(anthropic.resources.AsyncMessages.create).parameters
+    more = {name: value for name, value in fields.items() if name not in known}
+    given = {name: value for name, value in fields.items() if name in known}
+    return given | ({"extra_body": {**more, **given.get("extra_body", {})}} if more else {})
 
 
 def _may_think(fields: Mapping[str, Any]) -> bool:
@@ -150,7 +160,7 @@ def _continued(fields: dict[str, Any], answer: Answer) -> dict[str, Any]:
     return {**fields, "messages": [*sent, {"role": "assistant", "content": list(answer.blocks)}]}
 
 
-def _ours(error: anthropic.AnthropicError) -> HelixError:
+def _ours(error: Exception) -> HelixError:
     if isinstance(error, anthropic.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
         inner = body.get("error")
