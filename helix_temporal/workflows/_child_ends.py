@@ -39,17 +39,15 @@ def outcome(result: SessionResult, facts: ToolFacts) -> ToolResult:
         if told.exit_reason in {ExitReason.INTERRUPTED, ExitReason.CANCELLED}:
             status = "interrupted"
         return _error(_why(told), result.session_id, status, used)
+    if told.finish in _WITHHELD:
+        why = f"The sub-agent gave no answer ({told.finish}). {told.text or ''}".strip()
+        return _error(why, result.session_id, "failed", used)
     fields: dict[str, Any] = {"child": _ended(result.session_id, "completed")}
     if told.text is not None:
         fields["text"] = told.text
     elif told.answer is not None:
         at = told.answer
-        ref = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id)
-        fields["ref"] = ref.named()
-    if told.finish in _WITHHELD:
-        fields["is_error"] = True
-        fields["text"] = f"The sub-agent gave no answer ({told.finish}). {fields.get('text', '')}".strip()
-        fields.pop("ref", None)
+        fields["ref"] = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id).named()
     return ToolResult(**fields, **_with_usage(used))
 
 

@@ -16,12 +16,14 @@ from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.models.states import SubSessionRef
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._caller import CallActivity
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
+from tests.workflows._team import Team
 
 TIMEOUTS = Timeouts(
     heartbeat_timeout=timedelta(seconds=2),
@@ -106,6 +108,35 @@ async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         drain=1.0,
     ) as served:
         yield Stand(served, desk)
+
+
+@dataclass(frozen=True)
+class Crew(Stand):
+    """A worker whose agents call each other."""
+
+    team: Team
+
+    async def children(self, session_id: str) -> list[SubSessionRef]:
+        """The sub-agents' sessions that the session store knows of."""
+        sessions = self.served.plugin.backends.sessions
+        assert sessions is not None
+        return list(await sessions.list_sub_session_refs(session_id))
+
+    async def child(self, session_id: str) -> str:
+        """The only sub-agent's session."""
+        (ref,) = await self.children(session_id)
+        return ref.sub_session_id
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def crew(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Crew]:
+    """The shared worker of agents that call each other."""
+    team = Team()
+    settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
+    async with session_worker(
+        settings, team.agents(), options=SessionOptions(idle_timeout=60), drain=1.0
+    ) as served:
+        yield Crew(served, Desk(), team)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

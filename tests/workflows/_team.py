@@ -1,0 +1,108 @@
+"""Agents that call each other, each doing what the words it is given say."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from temporalio.exceptions import ApplicationError
+
+from helix_temporal.agents import Agent, Finish, Hooks, ModelRequest, ModelResponse, Tool, agent_tool, tool
+from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
+from helix_temporal.models.messages import ToolCall, Usage
+from tests.workflows._desk import Gate
+
+
+def ask(*tasks: str, tool_name: str = "helper", **others: Any) -> ModelResponse:
+    """An answer that gives tasks to a sub-agent."""
+    return ModelResponse(
+        tool_calls=tuple(
+            ToolCall(id=f"call_{at}", name=tool_name, arguments={"task": task, **others})
+            for at, task in enumerate(tasks)
+        ),
+        usage=Usage(input_tokens=100, output_tokens=1),
+    )
+
+
+class Team:
+    """The model of all these agents.
+
+    Attributes:
+        leads: What an agent that has sub-agents answers, by root session; asks its `helper` for what it
+            was told, and gives its result back, where nothing is said.
+        gates: Holds a helper whose task is this word.
+        heard: Texts of the messages that a model was given, by session.
+    """
+
+    def __init__(self) -> None:
+        self.leads: dict[str, Callable[[ModelRequest], Any]] = {}
+        self.gates: dict[str, Gate] = defaultdict(Gate)
+        self.heard: dict[str, list[list[str]]] = defaultdict(list)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        self.heard[request.session_id].append([each.text for each in request.messages])
+        last = request.messages[-1]
+        root = request.session_id.split(">", maxsplit=1)[0]
+        if request.agent == "helper":
+            return await self._help(request)
+        lead = self.leads.get(root)
+        if lead is not None and request.session_id == root:
+            given: Any = lead(request)
+            return ModelResponse(given) if isinstance(given, str) else given
+        if last.role == "user":
+            return ask(last.text)
+        return ModelResponse(last.text, usage=Usage(input_tokens=10, output_tokens=1))
+
+    async def _help(self, request: ModelRequest) -> ModelResponse:
+        last, usage = request.messages[-1], Usage(input_tokens=1, output_tokens=1)
+        word, _, rest = last.text.partition(" ")
+        if word == "hold":
+            await self.gates[rest].passing()
+        if word == "tool" and last.role == "user":
+            return ModelResponse(
+                tool_calls=(ToolCall(id="call_0", name="act", arguments={"what": rest}),), usage=usage
+            )
+        if word == "fail":
+            raise ApplicationError("on purpose", type="PlayedError", non_retryable=True)
+        if word == "refuse":
+            return ModelResponse("I would rather not", usage=usage, finish=Finish.REFUSAL)
+        if request.messages[0].text == "loop":
+            return ModelResponse(
+                tool_calls=(ToolCall(id="call_0", name="act", arguments={"what": "again"}),), usage=usage
+            )
+        if word == "large":
+            return ModelResponse("x" * int(rest), usage=usage)
+        return ModelResponse(f"{len(request.messages)}: {last.text}", usage=usage)
+
+    async def act(self, what: str) -> str:
+        if what.startswith("hold "):
+            await self.gates[what.removeprefix("hold ")].passing()
+        return what
+
+    def agents(self) -> list[Agent]:
+        """Everybody."""
+
+        @tool(attempts=1)
+        async def act(what: str) -> str:
+            """Do what is said."""
+            return await self.act(what)
+
+        def leads(name: str, *tools: Tool, **options: Any) -> Agent:
+            return Agent(name=name, model=self, tools=[*tools, act], **options)
+
+        return [
+            Agent(name="helper", model=self, tools=[act], max_steps=2),
+            Agent(name="picky", model=self, hooks=Hooks(before_user_message=_refuse)),
+            leads("new", agent_tool("helper", agent="helper")),
+            leads("fork", agent_tool("helper", agent="helper", thread="fork")),
+            leads("continue", agent_tool("helper", agent="helper", thread="continue")),
+            leads("middle", agent_tool("helper", agent="helper")),
+            leads("top", agent_tool("helper", agent="middle")),
+            leads("nowhere", agent_tool("helper", agent="helper", task_queue="nobody-listens", timeout=1)),
+            leads("unknown", agent_tool("helper", agent="who")),
+            leads("itself", agent_tool("helper", agent="itself")),
+            leads("of-picky", agent_tool("helper", agent="picky")),
+        ]
+
+
+def _refuse(event: BeforeUserMessage) -> UserMessageDecision:
+    return UserMessageDecision(refuse="not this one")
