@@ -125,24 +125,31 @@ class _Answer:
             HelixError: It says that the call has failed.
         """
         kind = event.get("type")
-        if kind in _TEXT:
-            yield TextDelta(clean(event["delta"]))
-        elif kind in _REASONING:
-            yield ReasoningDelta(clean(event["delta"]))
-        elif kind == "response.function_call_arguments.delta":
-            call = self._calls.get(event.get("output_index"))
-            if call is not None:
-                yield ToolArgumentsDelta(call, clean(event["delta"]))
-        elif kind == "response.output_item.added":
-            yield from self._begun(event)
-        elif kind == "response.output_item.done":
-            self._items[event.get("output_index", len(self._items))] = event["item"]
-        elif kind in _LAST:
+        if kind in _LAST:
             self.response = event["response"]
         elif kind == "response.failed":
             raise told_error(event["response"].get("error"))
         elif kind == "error" or event.get("error"):
             raise told_error(event.get("error") or event)
+        elif kind == "response.output_item.done":
+            self._items[event.get("output_index", len(self._items))] = event["item"]
+        elif kind == "response.output_item.added":
+            yield from self._begun(event)
+        else:
+            yield from self._piece(event)
+
+    def _piece(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+        kind = event.get("type")
+        if kind in _TEXT:
+            yield TextDelta(clean(event["delta"]))
+        elif kind in _REASONING:
+            yield ReasoningDelta(clean(event["delta"]))
+        elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
+            yield ReasoningDelta("\n\n")
+        elif kind == "response.function_call_arguments.delta":
+            call = self._calls.get(event.get("output_index"))
+            if call is not None:
+                yield ToolArgumentsDelta(call, clean(event["delta"]))
 
     def _begun(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         item = event["item"]

@@ -119,7 +119,8 @@ def _item_events(at: int, item: dict[str, Any]) -> Iterable[dict[str, Any]]:
     if item["type"] == "function_call":
         for piece in _halves(item["arguments"]):
             yield {"type": "response.function_call_arguments.delta", **place, "delta": piece}
-    for part in item.get("summary", ()):
+    for index, part in enumerate(item.get("summary", ())):
+        yield {"type": "response.reasoning_summary_part.added", **place, "summary_index": index}
         yield {"type": "response.reasoning_summary_text.delta", **place, "delta": part["text"]}
     for part in item.get("content") or ():
         kind = "refusal" if part["type"] == "refusal" else "output_text"
