@@ -16,6 +16,8 @@ from helix_temporal.activities import (
     UsageActivities,
 )
 from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities._used import UsageLog
 from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
@@ -30,6 +32,7 @@ from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
@@ -46,12 +49,14 @@ class Backends:
         hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
         blobs: A blob store from elsewhere; otherwise as settings say.
         locks, usage: From elsewhere; otherwise where the state of sessions is.
+        streams: From elsewhere; otherwise beside the hot tier.
         workspaces: Providers of workspaces by id, for the clean-up.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
         sessions: The session store; None with ``session_store="none"``.
+        streams: Where sessions are shown live; None if nowhere.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Backends:
         blobs: BlobStore | None = None,
         locks: LockManager | None = None,
         usage: UsageStore | None = None,
+        streams: StreamStore | None = None,
         workspaces: Mapping[str, WorkspaceProvider] | None = None,
     ) -> None:
         self.settings = settings
@@ -73,6 +79,10 @@ class Backends:
             self.hot, hot_payloads = hot
         self.locks: LockManager = self._places[settings.state_in].locks if locks is None else locks
         self.usage: UsageStore = self._places[settings.state_in].usage if usage is None else usage
+        if streams is None:
+            streams = getattr(self._places[settings.threads_in], "streams", None)
+        self.streams = streams
+        self._streaming = Streaming(streams)
         self.blobs = blobs or _blobs(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
@@ -146,6 +156,7 @@ class Backends:
             inline_text=limits.inline_text_bytes,
             beat_every=every,
             states=self._states,
+            streams=self._streaming,
         )
         locks, usage = (
             LockActivities(self.locks),
@@ -186,6 +197,7 @@ class Backends:
             beat_every=settings.timeouts.heartbeat_every.total_seconds(),
             inline_text=settings.limits.inline_text_bytes,
             states=self._states,
+            streams=self._streaming,
         )
 
     def stepper(self, registry: AgentRegistry) -> Stepper:
@@ -202,6 +214,8 @@ class Backends:
             ),
             flush_each_step=self.settings.flush == "step",
             states=self._states,
+            streams=self._streaming,
+            used=UsageLog(None if self.sessions is None else self.usage),
         )
 
 

@@ -58,6 +58,7 @@ class SessionActivities:
     Args:
         beat_every: Seconds between background heartbeats.
         states: Keeps the session store in step; None where there is none.
+        streams: Where sessions are shown live.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class SessionActivities:
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
         states: StateKeeper | None = None,
+        streams: Streaming | None = None,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
-        self._payloads, self._states = payloads, states
+        self._payloads, self._states, self._streams = payloads, states, streams or Streaming()
         self._beat_every, self._inline_text = beat_every, inline_text
 
     @activity.defn(name="helix.sessions.open")
@@ -104,6 +106,7 @@ class SessionActivities:
             tidy = await tidied(self._threads, request, header, kept_slice)
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
+            await self._streams.opened(request, epoch)
         return OpenSessionResult(
             handle=OpenHandle(
                 epoch=epoch,
@@ -129,6 +132,9 @@ class SessionActivities:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
         if self._states is not None:
+            if request.ends_run and request.session_id is not None:
+                run_id = await self._states.run_under_way(request.session_id)
+                await self._streams.closes(request, run_id)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 
