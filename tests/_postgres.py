@@ -8,6 +8,8 @@ from typing import Any
 from helix_temporal.stores.postgres import PostgresBackend
 
 _MIGRATED: set[tuple[str, str]] = set()
+_DELETES: dict[str, str] = {}
+"""What empties the tables of a prefix."""
 
 
 def own_prefix(name: str = "t") -> str:
@@ -21,7 +23,7 @@ async def emptied(dsn: str, prefix: str, **options: Any) -> AsyncIterator[Postgr
     backend = PostgresBackend(dsn, table_prefix=prefix, **{"timeout": 60, **options})
     try:
         if (dsn, prefix) in _MIGRATED:
-            await _empty(backend)
+            await empty(backend)
         else:
             await backend.migrations.run()
             _MIGRATED.add((dsn, prefix))
@@ -30,7 +32,15 @@ async def emptied(dsn: str, prefix: str, **options: Any) -> AsyncIterator[Postgr
         await backend.close()
 
 
-async def _empty(backend: PostgresBackend) -> None:
+async def empty(backend: PostgresBackend) -> None:
+    """Empty all tables of a backend, whose prefix is the process's own."""
+    prefix = backend.table_prefix
+    if prefix not in _DELETES:
+        _DELETES[prefix] = await _deletes(backend)
+    await backend.adapter.execute(_DELETES[prefix])
+
+
+async def _deletes(backend: PostgresBackend) -> str:
     # Quicker than TRUNCATE where there are few rows.
     rows = await backend.adapter.fetch(
         "SELECT quote_ident(tablename) AS name FROM pg_tables"
@@ -38,4 +48,4 @@ async def _empty(backend: PostgresBackend) -> None:
         backend.table_prefix,
         f"{backend.table_prefix}migrations",
     )
-    await backend.adapter.execute(";".join(f"DELETE FROM {row['name']}" for row in rows))
+    return ";".join(f"DELETE FROM {row['name']}" for row in rows)

@@ -14,7 +14,6 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.coldtier._codec import decode_manifest, encode_manifest
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import (
     ArchiveAccessError,
     ArchiveCorruptError,
@@ -430,18 +429,9 @@ class TestInMemory(Behaviours):
 class TestOnServers(Behaviours):
     @pytest.fixture
     async def stalls(
-        self, redis_url: str, redis_prefix: str, s3: S3Endpoint, s3_prefix: str
+        self, redis_url: str, redis_prefix: str, bucket: S3Blobs, s3_prefix: str
     ) -> AsyncIterator[Stalls]:
         """A real Redis and a real bucket."""
         redis = RedisBackend(redis_url, prefix=redis_prefix, timeout=60)
-        blobs = S3Blobs(
-            s3.bucket,
-            endpoint=s3.endpoint,
-            region=s3.region,
-            access_key=s3.access_key,
-            secret_key=s3.secret_key,
-            read_timeout=30,
-        )
-        yield Stalls(redis.threads, blobs, s3_prefix)
-        await blobs.close()
+        yield Stalls(redis.threads, bucket, s3_prefix)
         await redis.close()

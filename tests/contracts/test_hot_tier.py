@@ -110,11 +110,9 @@ class TestRedisThreads(RedisContract):
 
 class TestRedisClusterThreads(RedisContract):
     @pytest.fixture
-    async def backend(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def backend(self, cluster: RedisBackend) -> RedisBackend:
         """A cluster of three primaries."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return cluster
 
 
 class PostgresContract(HotTierContract):
@@ -140,16 +138,22 @@ class PostgresContract(HotTierContract):
 
 class TestPostgresThreads(PostgresContract):
     @pytest.fixture
-    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+    async def backend(self, postgres: PostgresBackend) -> PostgresBackend:
         """One server."""
-        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix()) as backend:
-            yield backend
+        return postgres
+
+
+@pytest.fixture(scope="class")
+async def connected_through_a_pooler(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+    """No statement is prepared by name; and another prefix beside the first."""
+    prefix = _postgres.own_prefix("Mixed_Case_Of_Length_")
+    async with _postgres.emptied(postgres_dsn, prefix, statement_cache_size=0) as backend:
+        yield backend
 
 
 class TestPostgresThreadsThroughAPooler(PostgresContract):
     @pytest.fixture
-    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
-        """No statement is prepared by name; and another prefix beside the first."""
-        prefix = _postgres.own_prefix("Mixed_Case_Of_Length_")
-        async with _postgres.emptied(postgres_dsn, prefix, statement_cache_size=0) as backend:
-            yield backend
+    async def backend(self, connected_through_a_pooler: PostgresBackend) -> PostgresBackend:
+        """As a pooler in transaction mode asks for."""
+        await _postgres.empty(connected_through_a_pooler)
+        return connected_through_a_pooler

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -15,10 +14,7 @@ from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
-from tests import _postgres
 from tests.unit.stores._redis import backend_on
-
-PREFIX: Final = _postgres.own_prefix("locks")
 
 
 class TestMemoryLocks(LocksContract):
@@ -35,34 +31,26 @@ class TestMemoryLocks(LocksContract):
 
 class TestFileLocks(LocksContract):
     @pytest.fixture
-    async def locks(self, tmp_path: Path) -> FileLocks:
+    async def locks(self, data_directory: Path) -> FileLocks:
         """An empty directory."""
-        return FileBackend(tmp_path).locks
+        return FileBackend(data_directory).locks
 
     @pytest.fixture
-    async def another(self, locks: FileLocks, tmp_path: Path) -> FileLocks:
+    async def another(self, locks: FileLocks, data_directory: Path) -> FileLocks:
         """The same directory."""
-        return FileBackend(tmp_path).locks
+        return FileBackend(data_directory).locks
 
 
 class TestPostgresLocks(LocksContract, ServerClockContract):
-    @pytest.fixture
-    async def postgres(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
-        """Empty tables."""
-        async with _postgres.emptied(postgres_dsn, PREFIX) as backend:
-            yield backend
-
     @pytest.fixture
     async def locks(self, postgres: PostgresBackend) -> PostgresLocks:
         """A real server."""
         return postgres.locks
 
     @pytest.fixture
-    async def another(self, locks: PostgresLocks, postgres_dsn: str) -> AsyncIterator[PostgresLocks]:
+    async def another(self, another_postgres: PostgresBackend) -> PostgresLocks:
         """Other connections to the same tables."""
-        backend = PostgresBackend(postgres_dsn, table_prefix=PREFIX, timeout=60)
-        yield backend.locks
-        await backend.close()
+        return another_postgres.locks
 
     @pytest.fixture
     async def threads(self, postgres: PostgresBackend) -> HotThreads:
@@ -103,15 +91,11 @@ class TestRedisLocks(RedisContract):
 
 class TestRedisClusterLocks(RedisContract):
     @pytest.fixture
-    async def redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def redis(self, cluster: RedisBackend) -> RedisBackend:
         """Three primaries."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return cluster
 
     @pytest.fixture
-    async def other_redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def other_redis(self, another_cluster: RedisBackend) -> RedisBackend:
         """The same three."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return another_cluster

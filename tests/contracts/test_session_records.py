@@ -8,12 +8,11 @@ import pytest
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
+from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, RedisThreads
 from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
-from tests import _postgres
-from tests._sessions import Place, empty_postgres_place
 from tests.contracts._alternating import alternating
 
 
@@ -81,26 +80,18 @@ class TestRedisSessions(RedisContract):
 
 class TestRedisClusterSessions(RedisContract):
     @pytest.fixture
-    async def backend(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def backend(self, cluster: RedisBackend) -> RedisBackend:
         """A cluster of three primaries: sessions and their index lie on different ones."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return cluster
 
 
 class TestPostgresSessions(SessionRecordsWithThreadsContract):
     @pytest.fixture
-    async def place(self, postgres_dsn: str) -> AsyncIterator[Place]:
+    async def store(self, postgres: PostgresBackend) -> SessionRecords:
         """Empty tables of a real server."""
-        async with empty_postgres_place(postgres_dsn, _postgres.own_prefix("records")) as place:
-            yield place
+        return postgres.sessions
 
     @pytest.fixture
-    async def store(self, place: Place) -> SessionRecords:
-        """Its sessions."""
-        return place.records
-
-    @pytest.fixture
-    async def threads(self, place: Place) -> HotTier:
-        """Its threads."""
-        return place.threads
+    async def threads(self, postgres: PostgresBackend) -> HotTier:
+        """The threads beside it."""
+        return postgres.threads

@@ -17,12 +17,12 @@ from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.storage import MemorySessionStorage
+from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.storage import PostgresSessionStorage
 from helix_temporal.stores.redis.storage import RedisSessionStorage
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.testing.contracts.session_storage import SessionStorageContract
-from tests import _postgres
 
 
 class TestMemoryStorage(SessionStorageContract):
@@ -73,12 +73,13 @@ class TestRedisStorage(SessionStorageContract):
 
 class TestPostgresStorage(SessionStorageContract):
     @pytest.fixture
-    async def storage(self, postgres_dsn: str) -> AsyncIterator[PostgresSessionStorage]:
+    async def storage(
+        self, postgres_dsn: str, postgres: PostgresBackend
+    ) -> AsyncIterator[PostgresSessionStorage]:
         """Tables of its own on a real server."""
-        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix()) as backend:
-            storage = PostgresSessionStorage(postgres_dsn, table_prefix=backend.table_prefix)
-            yield storage
-            await storage.close()
+        storage = PostgresSessionStorage(postgres_dsn, table_prefix=postgres.table_prefix)
+        yield storage
+        await storage.close()
 
 
 class TestStoreStorage(SessionStorageContract):

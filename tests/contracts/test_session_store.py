@@ -1,7 +1,6 @@
 """Every session store keeps the same promises."""
 
 import os
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener, SessionStoreContract
-from tests import _postgres
 from tests._session_stores import sessions_over, store_over
 from tests._sessions import LONG, Place, file_place, memory_place, postgres_place, redis_place
 
@@ -34,17 +32,19 @@ class TestMemorySessionsApartFromTheirThreads(Contract):
 
 class TestFileSessions(Contract):
     @pytest.fixture
-    def opener(self, tmp_path: Path) -> SessionOpener:
-        """An empty directory."""
-        return sessions_over(partial(file_place, tmp_path / "data"))
+    def opener(self, data_directory: Path) -> SessionOpener:
+        """A directory that is not there yet."""
+        return sessions_over(partial(file_place, data_directory))
 
-    async def test_no_file_is_outside_the_directory(self, opener: SessionOpener, tmp_path: Path) -> None:
+    async def test_no_file_is_outside_the_directory(
+        self, opener: SessionOpener, data_directory: Path
+    ) -> None:
         """However an id looks like a path (case 11)."""
         async with opener() as opened:
             for session_id in ("../x", "/tmp/x", "a/b", "..", "%2e%2e", "~"):
                 await opened.sessions.create_session(session_id)
-        places = {place for place, _, files in os.walk(tmp_path) if files}
-        assert places == {str(tmp_path / "data" / "sessions")}
+        places = {place for place, _, files in os.walk(data_directory.parent) if files}
+        assert places == {str(data_directory / "sessions")}
 
 
 class TestRedisSessions(Contract):
@@ -56,17 +56,11 @@ class TestRedisSessions(Contract):
 
 class TestPostgresSessions(Contract):
     @pytest.fixture
-    async def backend(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
-        """Empty tables of a real server."""
-        async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("sessions")) as backend:
-            yield backend
-
-    @pytest.fixture
-    def opener(self, postgres_dsn: str, backend: PostgresBackend) -> SessionOpener:
+    def opener(self, postgres_dsn: str, postgres: PostgresBackend) -> SessionOpener:
         """Over connections of its own."""
-        return sessions_over(partial(postgres_place, postgres_dsn, backend.table_prefix))
+        return sessions_over(partial(postgres_place, postgres_dsn, postgres.table_prefix))
 
     @pytest.fixture
-    async def opened(self, backend: PostgresBackend) -> OpenSessions:
-        """Over the connection that has emptied the tables: another one for each test would take longer."""
-        return store_over(Place(backend.sessions, backend.threads))
+    async def opened(self, postgres: PostgresBackend) -> OpenSessions:
+        """Over connections that are open already: another one for each test would take longer."""
+        return store_over(Place(postgres.sessions, postgres.threads))

@@ -378,9 +378,9 @@ def test_sessions_apart_from_their_threads_answer_as_those_together() -> None:
     compare(lambda: sessions_over(memory_place(together=False)), examples=30)
 
 
-def test_files_answer_every_sequence_as_memory_does(tmp_path: Path) -> None:
-    """On the disk."""
-    compare(lambda: sessions_over(partial(file_place, tmp_path / an_id())), examples=4)
+def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
+    """In a directory."""
+    compare(lambda: sessions_over(partial(file_place, data_directory / an_id())), examples=4)
 
 
 def test_redis_answers_every_sequence_as_memory_does(redis_url: str, unique: str) -> None:

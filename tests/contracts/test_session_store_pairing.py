@@ -7,26 +7,39 @@ from functools import partial
 import pytest
 
 from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
 from helix_temporal.testing.contracts._sessions_fork import ForkContract
 from helix_temporal.testing.contracts._sessions_messages import MessagesContract
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener
-from tests import _postgres
-from tests._sessions import postgres_place, redis_place
+from tests._sessions import Place, postgres_place, redis_place
 
 
 @asynccontextmanager
 async def _paired(dsn: str, table_prefix: str, url: str, redis_prefix: str) -> AsyncIterator[OpenSessions]:
     async with postgres_place(dsn, table_prefix) as state, redis_place(url, redis_prefix) as messages:
-        store = RecordSessions(state.records, HotThreads(messages.threads), together=False)
-        yield OpenSessions(store, messages.threads)
+        yield _pair(state.records, messages)
+
+
+def _pair(records: SessionRecords, messages: Place) -> OpenSessions:
+    store = RecordSessions(records, HotThreads(messages.threads), together=False)
+    return OpenSessions(store, messages.threads)
 
 
 class TestRedisBesidePostgres(MessagesContract, CheckpointContract, ForkContract):
     @pytest.fixture
-    async def opener(self, postgres_dsn: str, redis_url: str, redis_prefix: str) -> SessionOpener:
+    def opener(
+        self, postgres_dsn: str, postgres: PostgresBackend, redis_url: str, redis_prefix: str
+    ) -> SessionOpener:
         """Empty tables, and an empty prefix."""
-        prefix = _postgres.own_prefix("paired")
-        async with _postgres.emptied(postgres_dsn, prefix):
-            return partial(_paired, postgres_dsn, prefix, redis_url, redis_prefix)
+        return partial(_paired, postgres_dsn, postgres.table_prefix, redis_url, redis_prefix)
+
+    @pytest.fixture
+    async def opened(
+        self, postgres: PostgresBackend, redis_url: str, redis_prefix: str
+    ) -> AsyncIterator[OpenSessions]:
+        """Over connections to PostgreSQL that are open already."""
+        async with redis_place(redis_url, redis_prefix) as messages:
+            yield _pair(postgres.sessions, messages)

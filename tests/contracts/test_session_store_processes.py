@@ -19,9 +19,9 @@ class InProcesses(SharedSessionsContract):
 
 class TestFileSessions(InProcesses):
     @pytest.fixture
-    def opener(self, tmp_path: Path) -> SessionOpener:
+    def opener(self, data_directory: Path) -> SessionOpener:
         """An empty directory."""
-        return sessions_over(partial(file_place, tmp_path / "data"))
+        return sessions_over(partial(file_place, data_directory))
 
 
 class TestRedisSessions(InProcesses):

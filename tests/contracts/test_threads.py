@@ -9,7 +9,6 @@ from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
@@ -17,7 +16,6 @@ from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
 from helix_temporal.testing.faults import FaultyBlobs
-from tests import _postgres
 
 
 class TestMemoryAlone(HotOnlyThreadsContract):
@@ -43,11 +41,9 @@ class TestRedisAlone(HotOnlyThreadsContract):
 
 class TestRedisClusterAlone(HotOnlyThreadsContract):
     @pytest.fixture
-    async def threads(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[HotThreads]:
+    async def threads(self, cluster: RedisBackend) -> HotThreads:
         """Three primaries without an archive."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield HotThreads(backend.threads)
-        await backend.close()
+        return HotThreads(cluster.threads)
 
 
 class TestPostgresAlone(HotOnlyThreadsContract):
@@ -84,18 +80,9 @@ class TestFilesOverDirectory(ArchivingThreadsContract):
 
 class TestRedisOverS3(ArchivingThreadsContract):
     @pytest.fixture
-    async def blobs(self, s3: S3Endpoint) -> AsyncIterator[FaultyBlobs]:
+    async def blobs(self, bucket: S3Blobs) -> FaultyBlobs:
         """A bucket of a real server."""
-        inner = S3Blobs(
-            s3.bucket,
-            endpoint=s3.endpoint,
-            region=s3.region,
-            access_key=s3.access_key,
-            secret_key=s3.secret_key,
-            read_timeout=30,
-        )
-        yield FaultyBlobs(inner)
-        await inner.close()
+        return FaultyBlobs(bucket)
 
     @pytest.fixture
     async def threads(self, redis: RedisBackend, blobs: FaultyBlobs, s3_prefix: str) -> TieredThreads:
@@ -125,13 +112,6 @@ class TestPostgresOverDirectory(ArchivingThreadsContract):
     async def threads(self, postgres: PostgresBackend, blobs: FaultyBlobs) -> TieredThreads:
         """A database for what is being talked about, and an archive for the rest."""
         return TieredThreads(postgres.threads, blobs)
-
-
-@pytest.fixture
-async def postgres(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
-    """Empty tables on one server."""
-    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("threads")) as backend:
-        yield backend
 
 
 @pytest.fixture

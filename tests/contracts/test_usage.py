@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -14,10 +13,7 @@ from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.usage import RedisUsage
 from helix_temporal.testing.contracts.usage import UsageContract
-from tests import _postgres
 from tests.unit.stores._redis import backend_on
-
-PREFIX: Final = _postgres.own_prefix("usage")
 
 
 class TestMemoryUsage(UsageContract):
@@ -34,34 +30,26 @@ class TestMemoryUsage(UsageContract):
 
 class TestFileUsage(UsageContract):
     @pytest.fixture
-    async def usage(self, tmp_path: Path) -> FileUsage:
+    async def usage(self, data_directory: Path) -> FileUsage:
         """An empty directory."""
-        return FileBackend(tmp_path).usage
+        return FileBackend(data_directory).usage
 
     @pytest.fixture
-    async def another(self, usage: FileUsage, tmp_path: Path) -> FileUsage:
+    async def another(self, usage: FileUsage, data_directory: Path) -> FileUsage:
         """The same directory."""
-        return FileBackend(tmp_path).usage
+        return FileBackend(data_directory).usage
 
 
 class TestPostgresUsage(UsageContract):
-    @pytest.fixture
-    async def postgres(self, postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
-        """Empty tables."""
-        async with _postgres.emptied(postgres_dsn, PREFIX) as backend:
-            yield backend
-
     @pytest.fixture
     async def usage(self, postgres: PostgresBackend) -> PostgresUsage:
         """A real server."""
         return postgres.usage
 
     @pytest.fixture
-    async def another(self, usage: PostgresUsage, postgres_dsn: str) -> AsyncIterator[PostgresUsage]:
+    async def another(self, another_postgres: PostgresBackend) -> PostgresUsage:
         """Other connections to the same tables."""
-        backend = PostgresBackend(postgres_dsn, table_prefix=PREFIX, timeout=60)
-        yield backend.usage
-        await backend.close()
+        return another_postgres.usage
 
 
 class RedisContract(UsageContract):
@@ -92,15 +80,11 @@ class TestRedisUsage(RedisContract):
 
 class TestRedisClusterUsage(RedisContract):
     @pytest.fixture
-    async def redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def redis(self, cluster: RedisBackend) -> RedisBackend:
         """Three primaries."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return cluster
 
     @pytest.fixture
-    async def other_redis(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    async def other_redis(self, another_cluster: RedisBackend) -> RedisBackend:
         """The same three."""
-        backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True, timeout=60)
-        yield backend
-        await backend.close()
+        return another_cluster
