@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -11,6 +12,7 @@ from temporalio.workflow import ActivityHandle
 
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.suspensions import KnownCall
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows._conversation import Conversation
@@ -25,6 +27,7 @@ class Ending:
         changed: Keys that the application changed.
         status: For the session store.
         closes: Shut the epoch: a step may still be running somewhere.
+        known: What is known of the calls of the turn that stays suspended.
     """
 
     values: dict[str, Any] | None
@@ -32,6 +35,7 @@ class Ending:
     status: str
     error: str | None = None
     closes: bool = False
+    known: tuple[KnownCall, ...] = ()
 
     def told(self, session_id: str) -> dict[str, Any]:
         """What the session store is told."""
@@ -69,7 +73,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
         await self._calls.children.ended(self._on_cancel)
-        if ending.values is not None or self._calls.policy.keeps_state:
+        if ending.values is not None or ending.known or self._calls.policy.keeps_state:
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
@@ -91,9 +95,10 @@ class Finaliser:
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
             **({"cut_children": cut} if cut else {}),
+            **({"known": ending.known} if ending.known else {}),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
-        if saved is not None and ending.values is not None:
+        if saved is not None and (ending.values is not None or ending.known):
             update = {"slice_version": saved.version, "archived": False}
             talk.handle = talk.handle.model_copy(update=update)
         return receipt
@@ -113,6 +118,24 @@ class Finaliser:
         if evicted is None:
             return receipt
         return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
+
+    async def to_the_end(self, name: str, task: "asyncio.Task[bool]") -> Receipt:
+        """Let something end, within the budget; cancels meanwhile are remembered."""
+        late = workflow.now() + timedelta(seconds=self._calls.policy.finaliser_budget)
+        while not task.done():
+            left = (late - workflow.now()).total_seconds()
+            try:
+                await workflow.wait_condition(task.done, timeout=max(left, 0.0))
+            except asyncio.CancelledError:
+                self._on_cancel()
+            except TimeoutError:
+                task.cancel()
+                await workflow.wait([task])
+                return Receipt(name=name, ok=False, detail="took too long")
+        error = task.exception()
+        if error is not None:
+            return Receipt(name=name, ok=False, detail=describe(error))
+        return Receipt(name=name, ok=task.result())
 
     async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
         """Let the end hooks be told to the end, whatever happens meanwhile."""

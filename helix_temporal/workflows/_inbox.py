@@ -13,11 +13,20 @@ REMEMBERED: Final = 32
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A message in the session, and what its askers are told once that is known."""
+    """A message in the session, and what its askers are told once that is known.
+
+    Attributes:
+        told: What they were told while its turn was suspended.
+        asked: Only askers wait for it: nobody was promised that it will have a turn.
+        taken: It is part of the turn under way.
+    """
 
     message: UserMessage
     result: AskResult | None = None
     alone: bool = False
+    told: AskResult | None = None
+    asked: bool = False
+    taken: bool = False
 
 
 class Inbox:
@@ -33,14 +42,43 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, message: UserMessage) -> Entry:
+    def put(self, message: UserMessage, *, asked: bool = False) -> Entry:
         """Add a message; one whose id waits or is being answered is the same message sent again."""
-        known = self._taken.get(message.id) or self._waiting.get(message.id)
+        known = self.find(message.id)
         if known is not None:
+            known.asked = known.asked and asked
             return known
-        entry = Entry(message)
+        entry = Entry(message, asked=asked)
         self._waiting[message.id] = entry
         return entry
+
+    def find(self, message_id: str) -> Entry | None:
+        """The message of this id, if it waits or is being answered."""
+        return self._taken.get(message_id) or self._waiting.get(message_id)
+
+    @property
+    def taken(self) -> list[Entry]:
+        """Messages of the turn under way."""
+        return list(self._taken.values())
+
+    def adopt(self, messages: Sequence[UserMessage]) -> None:
+        """These are the messages of the turn under way, which another execution began."""
+        for message in messages:
+            entry = self._waiting.pop(message.id, None) or Entry(message)
+            entry.message, entry.taken = message, True
+            self._taken[message.id] = entry
+
+    def suspend(self, told: AskResult) -> None:
+        """The turn waits for others than us: its askers need not wait with it."""
+        for entry in self._taken.values():
+            entry.told, entry.taken = told, True
+
+    def turn_away(self, told: AskResult) -> None:
+        """Nobody waits here for the end of the turn that is suspended: those who ask come again."""
+        for entry in list(self._waiting.values()):
+            entry.told = told
+            if entry.asked:
+                del self._waiting[entry.message.id]
 
     def answered(self, message_id: str) -> AnswerRef | None:
         """Where the answer to an earlier message is, if it is remembered."""

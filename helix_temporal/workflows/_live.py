@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from temporalio import workflow
 
@@ -27,6 +27,7 @@ from helix_temporal.models.sessions import (
     Status,
     StopRequest,
     StopResult,
+    SuspendedTurn,
     UserMessage,
 )
 from helix_temporal.workflows._calls import TemporalCalls
@@ -34,6 +35,7 @@ from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
 from helix_temporal.workflows._rewinds import Rewinds
 from helix_temporal.workflows._turns import Turn, TurnResult
+from helix_temporal.workflows._waits import Waits
 
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
@@ -55,10 +57,18 @@ class Live:
         close: End once nothing waits.
         interrupted: A parent asked to end after the present step before there was a turn.
         used: What the execution used, in turns that came to nothing as well.
+        waits: What the turn waits for that is suspended.
+        exits: A suspended execution ends, and an answer starts it again.
+        supersedes: A message ends a suspended turn.
+        stopping: Somebody stops the suspended turn.
     """
 
     inbox: Inbox
     quiet_since: datetime
+    waits: Waits
+    exits: bool = False
+    supersedes: bool = False
+    stopping: Literal["interrupt", "abort"] | None = None
     close: bool = False
     talk: Conversation | None = None
     turn: Turn | None = None
@@ -84,11 +94,13 @@ class Live:
     @staticmethod
     def of(input: SessionInput, now: datetime) -> "Live":
         """The state at the start of a run."""
-        carried = input.carried
-        if carried is None:
-            return Live(Inbox(input.messages), now)
-        live = Live(Inbox(carried.inbox, carried.answered), now, close=carried.close)
-        live.inbox.told, live.used = carried.told, carried.used or Usage()
+        carried, options = input.carried, input.options
+        inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
+        waits = Waits(_now, carried.answered_calls if carried else ())
+        live = Live(inbox, now, waits, options.suspend == "exit", options.while_suspended == "supersede")
+        if carried is not None:
+            live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
+        waits.on_wait = live.suspends
         return live
 
     def end(self, reason: ExitReason, status: Status) -> None:
@@ -104,12 +116,63 @@ class Live:
     @property
     def has_messages(self) -> bool:
         """Somebody wants something of the session."""
+        if self.is_suspended:
+            return bool(self.rewinds or self.stopping or self.gives_up or self.waits.ready)
         return bool(self.inbox or self.rewinds)
 
     @property
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
-        return bool(self.has_messages or self.close or self.idle)
+        return bool(self.has_messages or self.close or (self.idle and not self.is_suspended))
+
+    # -- suspended
+
+    @property
+    def is_suspended(self) -> bool:
+        """A turn waits for answers, and does nothing meanwhile."""
+        return self.waits.turn is not None and self.turn is None
+
+    @property
+    def stays_suspended(self) -> bool:
+        """The execution waits: it may not end, or would lose messages that were accepted."""
+        return self.is_suspended and not self.close and (not self.exits or bool(self.inbox))
+
+    @property
+    def gives_up(self) -> ExitReason | None:
+        """Why the suspended turn is to end without its answers."""
+        if self.stopping == "interrupt":
+            return ExitReason.INTERRUPTED
+        return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
+
+    def suspends(self) -> None:
+        """The turn waits: whoever asked is told what for."""
+        self.status = Status.SUSPENDED
+        self.inbox.suspend(self.suspended(in_thread=True))
+        if self.exits and not self.supersedes:
+            self.inbox.turn_away(self.suspended(in_thread=False))
+
+    def suspended(self, *, in_thread: bool) -> AskResult:
+        """What those are told who ask meanwhile."""
+        fields = {"in_thread": True} if in_thread else {}
+        return AskResult(
+            status=AskStatus.SUSPENDED,
+            exit_reason=ExitReason.SUSPENDED,
+            pending=self.waits.pending(),
+            **fields,
+        )
+
+    def take_up(self, turn: SuspendedTurn) -> None:
+        """Go on where another execution was suspended."""
+        self.inbox.adopt(turn.messages)
+        self.turn_start = turn.start
+        self.waits.begin(turn)
+
+    def drop_suspended(self) -> None:
+        """The turn that was suspended is gone."""
+        if self.waits.turn is not None:
+            self.waits.end()
+            self.status = Status.IDLE
+            self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
 
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
@@ -150,6 +213,7 @@ class Live:
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=talk.repairs if talk else 0,
+            pending=self.waits.pending(),
         )
 
 
@@ -185,10 +249,15 @@ class Handlers:
         if before is not None:
             text = await self._calls.load_answer(self._input.thread, before)
             return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
-        entry = self._live.inbox.put(message)
-        await workflow.wait_condition(lambda: entry.result is not None)
-        assert entry.result is not None
-        return entry.result
+        known = self._live.inbox.find(message.id)
+        if self._live.is_suspended and self._live.exits and not self._live.supersedes:
+            return self._live.suspended(in_thread=known is not None and known.taken)
+        entry = known or self._live.inbox.put(message, asked=True)
+        told = entry.told
+        await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
+        result = entry.result or entry.told
+        assert result is not None
+        return result
 
     async def _on_send(self, message: UserMessage) -> SendResult:
         if self._live.closing:
@@ -198,6 +267,8 @@ class Handlers:
         return SendResult(accepted=True)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
+        if self._live.is_suspended:
+            return self._stop_suspended(request)
         if self._live.turn is None or self._live.turn_task is None:
             return StopResult(stopping=False)
         under_way = self._live.turn.run_id
@@ -212,8 +283,19 @@ class Handlers:
             self._live.turn_task.cancel()
         return StopResult(stopping=True, run_id=under_way)
 
+    def _stop_suspended(self, request: StopRequest) -> StopResult:
+        assert self._live.waits.turn is not None
+        under_way = self._live.waits.turn.run_id
+        if request.run_id not in {None, under_way, (under_way or "").split(".", 1)[0]}:
+            return StopResult(stopping=False, run_id=under_way)
+        self._live.stopping = request.mode
+        return StopResult(stopping=True, run_id=under_way)
+
     async def _on_interrupt(self) -> None:
         """A parent ends its turn."""
+        if self._live.is_suspended:
+            self._live.stopping = "interrupt"
+            return
         if self._live.turn is not None:
             self._live.turn.interrupted = True
             await self._calls.children.interrupt()
@@ -235,3 +317,7 @@ class Handlers:
 
     def _on_status(self) -> SessionInfo:
         return self._live.status_of(self._input)
+
+
+def _now() -> int:
+    return int(workflow.now().timestamp() * 1000)

@@ -7,8 +7,6 @@ from typing import Any, Final, NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import ColdTierBehindError, SessionInterruptedError
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -18,19 +16,20 @@ from helix_temporal.models.sessions import (
     SessionResult,
     Status,
 )
-from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads
-from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, is_cancelled
-from helix_temporal.workflows._conversation import Conversation, open_conversation, reopen
-from helix_temporal.workflows._events import Events, ask_result, given
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
+from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls
+from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
-from helix_temporal.workflows._inbox import Entry
 from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._rewinds import carry_out
-from helix_temporal.workflows._turns import Turn, TurnResult
-from helix_temporal.workflows._values import Known, taken
+from helix_temporal.workflows._serving import Serving
+from helix_temporal.workflows._submissions import Submissions
+from helix_temporal.workflows._values import Known, Values
 
 _FLUSH_AGAIN: Final = 5.0
+_PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
 class _Move(Exception):  # noqa: N818 (control flow, not an error)
@@ -54,9 +53,19 @@ class AgentSession:
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
         self._live = Live.of(input, workflow.now())
         self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
-        self._known = Known.of(carried.saved_values, stale=carried.stale_values) if carried else Known()
-        self.values: dict[str, Any] = dict(carried.values or {}) if carried else {}
+        self._values = Values.of(carried)
+        self._serving = Serving(input, self._live, self._calls, self._events, self._values)
         Handlers(input, self._live, self._calls).register()
+        Submissions(self._live).register()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The application's own state."""
+        return self._values.now
+
+    @values.setter
+    def values(self, values: dict[str, Any]) -> None:
+        self._values.now = values
 
     # -- life
 
@@ -126,6 +135,8 @@ class AgentSession:
             self._live.talk = Conversation(request, carried.handle, carried.facts)
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
+            if carried.suspended is not None:
+                self._live.take_up(carried.suspended)
             return
         try:
             opened = await open_conversation(self._calls, request)
@@ -140,8 +151,11 @@ class AgentSession:
         self._live.talk = Conversation(request, opened.handle, opened.facts)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
-        self._known = Known.of(opened.values, stale=opened.stale_values)
+        self._values.known = Known.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
+        self._live.waits.remember(opened.answered)
+        if opened.suspended is not None:
+            self._live.take_up(opened.suspended)
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
@@ -150,8 +164,13 @@ class AgentSession:
                 await self._next_work()
                 if self._live.rewinds:
                     await self._rewind()
-                elif self._live.inbox:
-                    await self._serve_turn()
+                elif self._live.is_suspended and self._live.has_messages:
+                    await self._serving.go_on()
+                    self._move_if_long()
+                elif self._live.stays_suspended:
+                    continue
+                elif self._live.inbox and not self._live.is_suspended:
+                    await self._serving.serve()
                     self._move_if_long()
                 elif await self._rest():
                     return
@@ -164,12 +183,16 @@ class AgentSession:
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while self._input.options.persistent and not live.has_work:
+        while (self._input.options.persistent or live.stays_suspended) and not live.has_work:
             behind = not live.open.handle.archived and policy.flush_each_step
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
+            left = live.waits.left()
             try:
-                await workflow.wait_condition(lambda: live.has_work, timeout=timeout)
+                await workflow.wait_condition(lambda: live.has_work, timeout=_first(timeout, left))
             except TimeoutError:
+                live.waits.expire()
+                if timeout is None or live.has_work:
+                    continue
                 pause *= 2
                 await catch_up(self._calls, live.open)
                 # An archive that is down for days must not fill the history.
@@ -179,6 +202,8 @@ class AgentSession:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
         limit = timedelta(seconds=self._input.options.idle_timeout)
         while True:
+            if self._live.waits.turn is not None:
+                await workflow.wait_condition(lambda: self._live.waits.turn is None)
             left = limit if self._live.turn is not None else self._live.quiet_since + limit - workflow.now()
             if left <= timedelta(0):
                 self._live.idle = True
@@ -188,73 +213,14 @@ class AgentSession:
 
     # -- turns
 
-    async def _serve_turn(self) -> None:
-        entries = await self._events.admitted(self._live.inbox.take())
-        if not entries:
-            return
-        self._live.status = Status.RUNNING
-        turn = self._live.turn = Turn(
-            self._calls,
-            self._live.open,
-            number=self._live.turns + 1,
-            max_steps=self._input.options.max_steps or self._live.open.facts.max_steps,
-            values=self._known.unsaved(self.values),
-            changed=self._known.changed(self.values),
-        )
-        turn.interrupted = self._live.interrupted
-        before = Known.of(self.values)
-        start = self._live.turn_start = self._live.open.head
-        self._live.turn_task = asyncio.create_task(turn.run([entry.message for entry in entries]))
-        try:
-            result = await self._live.turn_task
-        except (asyncio.CancelledError, SessionInterruptedError) as stopped:
-            aborting = self._live.aborting or isinstance(stopped, SessionInterruptedError)
-            if not aborting or is_cancelled():
-                raise
-            await self._abandon(turn, start)
-            return
-        except ColdTierBehindError as behind:
-            # Refused before anything of the turn was in the thread.
-            self._live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
-            return
-        finally:
-            self._live.used = self._live.used + turn.usage
-            self._live.turn, self._live.turn_task, self._live.aborting = None, None, False
-            self._live.status, self._live.idle = Status.IDLE, False
-            if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
-                self._live.quiet_since = workflow.now()
-        if turn.took_values:
-            self._known = before
-        if turn.promoted is not None:
-            self.values = taken(self.values, before.saved, turn.promoted)
-            self._known = Known.of(turn.promoted, stale=True)
-        await self._turn_over(turn, result, entries)
-
-    async def _abandon(self, turn: Turn, start: Head) -> None:
-        """Cut what the turn left in the thread: a late attempt of its step must not bring it back."""
-        heads = ReopenHeads(known=start, turn_start=start)
-        await reopen(self._calls, self._live.open, heads, abandoned=turn.run_id)
-        self._live.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
-
-    async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
-        if len(entries) > 1:
-            # Each that was sent again gets its own answer, in a turn without a model call.
-            self._live.inbox.put_back([*result.dropped, *result.left])
-        self._live.inbox.finish(ask_result(result), answer=result.answer)
-        apart = {*result.dropped, *result.left}
-        fresh = [entry for entry in entries if entry.message.id not in apart]
-        if not fresh:
-            return
-        self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
-        self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
-        await self._events.turn_over(turn, result, fresh)
-
     async def _rewind(self) -> None:
         rewind = self._live.rewinds.next
         opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
-            self._known = Known.of(self.values, stale=opened.stale_values)
+            self._values.known = Known.of(self.values, stale=opened.stale_values)
+        if opened is not None:
+            self._live.drop_suspended()
         self._live.rewinds.done(rewind)
 
     # -- ends
@@ -281,9 +247,10 @@ class AgentSession:
             usage=self._live.usage,
             close=self._live.close,
             values=self.values,
-            saved_values=self._known.saved,
-            stale_values=self._known.stale,
+            saved_values=self._values.known.saved,
+            stale_values=self._values.known.stale,
             notes=self._live.notes,
+            **self._live.waits.carried(),
             **({} if self._input.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
@@ -305,8 +272,10 @@ class AgentSession:
         live = self._live
         live.status = Status.ENDING
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
-        status = "paused" if live.exit is ExitReason.WAITING else "completed"
-        ending = Ending(*self._unsaved(), status)
+        if live.waits.turn is not None:
+            live.exit = ExitReason.SUSPENDED
+        status = "paused" if live.exit in _PAUSES else "completed"
+        ending = Ending(*self._unsaved(), status, known=live.waits.known())
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if not live.has_messages:
             await self._events.ended(self._finaliser())
@@ -317,7 +286,7 @@ class AgentSession:
             await workflow.wait_condition(lambda: live.has_messages or workflow.all_handlers_finished())
             return False
         live.rested = True
-        live.status = Status.WAITING if live.exit is ExitReason.WAITING else Status.COMPLETED
+        live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
 
     async def _end(self) -> None:
@@ -327,6 +296,7 @@ class AgentSession:
         committed = 0
         if self._live.talk is not None:
             finaliser = self._finaliser()
+            await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
             ending = Ending(*self._unsaved(), status, self._live.error, closes=True)
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
@@ -365,9 +335,13 @@ class AgentSession:
         return Finaliser(self._calls, self._on_cancel)
 
     def _unsaved(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        return self._known.unsaved(self.values), self._known.changed(self.values)
+        return self._values.unsaved(), self._values.changed()
 
     def _fail(self, failure: Exception) -> NoReturn:
         kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
         result = self._live.result_of(self._input)
         raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
+
+
+def _first(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)

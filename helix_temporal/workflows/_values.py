@@ -9,6 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from helix_temporal.models.sessions import Carried
+
 _NONE: Final = object()
 
 
@@ -37,6 +39,30 @@ class Known:
     def unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """The values if they are to be saved."""
         return dict(values) if self.stale or self.changed(values) else None
+
+
+@dataclass(slots=True)
+class Values:
+    """The application's values, and what is known to be stored of them."""
+
+    now: dict[str, Any] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
+
+    @staticmethod
+    def of(carried: Carried | None) -> "Values":
+        """At the start of a run."""
+        if carried is None:
+            return Values()
+        known = Known.of(carried.saved_values, stale=carried.stale_values)
+        return Values(dict(carried.values or {}), known)
+
+    def unsaved(self) -> dict[str, Any] | None:
+        """The values if they are to be saved."""
+        return self.known.unsaved(self.now)
+
+    def changed(self) -> tuple[str, ...]:
+        """Keys that the application changed or removed."""
+        return self.known.changed(self.now)
 
 
 def taken(values: Mapping[str, Any], before: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

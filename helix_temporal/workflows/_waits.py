@@ -31,13 +31,15 @@ class Waits:
 
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
-        rounds: How often a step began to wait, so that each is told of once.
+        rounds: How often a step began to wait.
+        on_wait: Told of each once.
     """
 
     def __init__(self, clock: Callable[[], int], remembered: Sequence[AnsweredCall] = ()) -> None:
         self._clock = clock
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
+        self.on_wait: Callable[[], None] = _nothing
         self._known: dict[int, KnownCall] = {}
         self._memory = OrderedDict((each.id, each) for each in remembered)
 
@@ -45,12 +47,15 @@ class Waits:
 
     def begin(self, turn: SuspendedTurn) -> None:
         """A step waits; the same step again only brings what is known of its calls."""
-        if self.turn is None or self.turn.head != turn.head:
-            self.rounds += 1
+        new = self.turn is None or self.turn.head != turn.head
+        if new:
             self._known = {}
         self.turn = turn
         for each in turn.known:
             self._know(each)
+        if new:
+            self.rounds += 1
+            self.on_wait()
 
     def end(self) -> None:
         """The step waits no more."""
@@ -141,9 +146,14 @@ class Waits:
         turn, position = self.turn, self.turn.head.position - 1
         return tuple(_pending(each, turn.calls[each.at], position) for each in self._unanswered())
 
-    def remembered(self) -> tuple[AnsweredCall, ...]:
-        """The newest answered calls."""
-        return tuple(self._memory.values())
+    def remember(self, answered: Sequence[AnsweredCall]) -> None:
+        """Calls that were answered in earlier executions."""
+        self._memory = OrderedDict((each.id, each) for each in (*answered, *self._memory.values()))
+
+    def carried(self) -> dict[str, Any]:
+        """What the next run needs."""
+        turn = self.turn and self.turn.model_copy(update={"known": self.known()})
+        return _set(suspended=turn, answered_calls=tuple(self._memory.values()) or None)
 
     # -- how
 
@@ -163,6 +173,10 @@ class Waits:
             self._memory[call.answered.id] = call.answered
             while len(self._memory) > REMEMBERED_CALLS:
                 self._memory.popitem(last=False)
+
+
+def _nothing() -> None:
+    """Nobody is told."""
 
 
 def _pending(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:

@@ -1,0 +1,156 @@
+"""Turns of a session: served, suspended, gone on with, given up."""
+
+import asyncio
+from typing import Final
+
+from temporalio import workflow
+
+from helix_temporal.errors import ColdTierBehindError, HelixError, SessionInterruptedError
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    ExitReason,
+    SessionInput,
+    Status,
+    SuspendedTurn,
+)
+from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.suspensions import INTERRUPTED, WENT_ON
+from helix_temporal.workflows._calls import TemporalCalls, is_cancelled
+from helix_temporal.workflows._conversation import reopen
+from helix_temporal.workflows._events import Events, ask_result
+from helix_temporal.workflows._finalise import Finaliser, describe
+from helix_temporal.workflows._inbox import Entry
+from helix_temporal.workflows._live import Live
+from helix_temporal.workflows._turns import Turn, TurnResult
+from helix_temporal.workflows._values import Known, Values, taken
+
+_WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
+
+
+class Serving:
+    """Serves the turns of one execution, one after the other."""
+
+    def __init__(
+        self, input: SessionInput, live: Live, calls: TemporalCalls, events: Events, values: Values
+    ) -> None:
+        self._input, self._live, self._calls = input, live, calls
+        self._events, self._values = events, values
+
+    async def serve(self) -> None:
+        """A turn of all messages that wait."""
+        entries = await self._events.admitted(self._live.inbox.take())
+        if not entries:
+            return
+        self._live.status = Status.RUNNING
+        turn, start = self._turn(), self._live.open.head
+        turn.interrupted = self._live.interrupted
+        task = asyncio.create_task(turn.run([entry.message for entry in entries]))
+        await self._follow(turn, task, start, entries)
+
+    async def go_on(self) -> None:
+        """Go on with the turn that is suspended, or end it as was asked."""
+        live, suspended = self._live, self._live.waits.turn
+        assert suspended is not None
+        if live.stopping == "abort":
+            live.stopping = None
+            live.waits.end()
+            await self._abandon(suspended.run_id, suspended.start)
+            live.status, live.quiet_since = Status.IDLE, workflow.now()
+            return
+        reason = live.gives_up
+        live.stopping, live.status, turn = None, Status.RUNNING, self._turn()
+        # What came before the answer is in the slice, and goes to the step that takes it.
+        suspended = suspended.model_copy(update={"known": live.waits.known()})
+        if reason is None:
+            running = turn.resume(suspended)
+        else:
+            live.waits.give_up(_WHY.get(reason, INTERRUPTED))
+            running = turn.give_up(suspended, reason)
+        await self._follow(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
+
+    async def end_suspended(self, finaliser: Finaliser) -> None:
+        """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can."""
+        live, suspended = self._live, self._live.waits.turn
+        if suspended is None or live.talk is None or live.talk.head != suspended.head:
+            return
+        live.waits.give_up(INTERRUPTED)
+        turn = self._turn()
+        ended = asyncio.create_task(self._given_up(turn, suspended))
+        receipt = await finaliser.to_the_end("end_turn", ended)
+        live.notes = (*live.notes, receipt)
+
+    async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
+        try:
+            await turn.give_up(suspended, ExitReason.INTERRUPTED)
+        except HelixError as error:
+            workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
+            return False
+        self._live.turns += 1
+        return True
+
+    def _turn(self) -> Turn:
+        turn = self._live.turn = Turn(
+            self._calls,
+            self._live.open,
+            number=self._live.turns + 1,
+            max_steps=self._input.options.max_steps or self._live.open.facts.max_steps,
+            values=self._values.unsaved(),
+            changed=self._values.changed(),
+            waits=self._live.waits,
+        )
+        return turn
+
+    async def _follow(
+        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
+    ) -> None:
+        live, before = self._live, Known.of(self._values.now)
+        live.turn_start, live.turn_task = start, task
+        try:
+            result = await task
+        except (asyncio.CancelledError, SessionInterruptedError) as stopped:
+            aborting = live.aborting or isinstance(stopped, SessionInterruptedError)
+            if not aborting or is_cancelled():
+                raise
+            live.waits.end()
+            await self._abandon(turn.run_id, start)
+            return
+        except ColdTierBehindError as behind:
+            # Refused before anything of the turn was in the thread.
+            live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
+            return
+        finally:
+            live.used = live.used + turn.used
+            live.turn, live.turn_task, live.aborting = None, None, False
+            live.status, live.idle = Status.IDLE, False
+            if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
+                live.quiet_since = workflow.now()
+        if turn.took_values:
+            self._values.known = before
+        if turn.promoted is not None:
+            self._values.now = taken(self._values.now, before.saved, turn.promoted)
+            self._values.known = Known.of(turn.promoted, stale=True)
+        if result.exit_reason is ExitReason.SUSPENDED:
+            live.status = Status.SUSPENDED
+        else:
+            await self._turn_over(turn, result, entries)
+
+    async def _abandon(self, run_id: str | None, start: Head) -> None:
+        """Cut what the turn left in the thread: a late attempt of its step must not bring it back."""
+        heads = ReopenHeads(known=start, turn_start=start)
+        await reopen(self._calls, self._live.open, heads, abandoned=run_id)
+        self._live.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+
+    async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
+        if len(entries) > 1:
+            # Each that was sent again gets its own answer, in a turn without a model call.
+            self._live.inbox.put_back([*result.dropped, *result.left])
+        self._live.inbox.finish(ask_result(result), answer=result.answer)
+        apart = {*result.dropped, *result.left}
+        fresh = [entry for entry in entries if entry.message.id not in apart]
+        if not fresh:
+            return
+        self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
+        self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
+        await self._events.turn_over(turn, result, fresh)

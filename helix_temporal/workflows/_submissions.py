@@ -1,0 +1,62 @@
+"""Answers to pending calls: the update by which clients and people give them."""
+
+from temporalio import workflow
+
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models._json import check_text
+from helix_temporal.models.children import is_message_ref
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
+from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
+from helix_temporal.models.suspensions import SubmitInput
+from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
+
+
+class Submissions:
+    """Takes answers for one session; the workflow is their only writer."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def register(self) -> None:
+        """Make the update known to the workflow."""
+        workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check)
+
+    def _check(self, request: SubmitInput) -> None:
+        limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
+        check_size(
+            len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
+        )
+        check_text(request.text, "text")
+        if request.ref is not None and is_message_ref(request.ref):
+            raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
+
+    async def _on_submit(self, request: SubmitInput) -> SubmitReply:
+        live = self._live
+        # What is pending is known once the thread is open.
+        await workflow.wait_condition(lambda: live.talk is not None or live.closing)
+        if live.closing:
+            return SubmitReply()
+        rounds = live.waits.rounds
+        submission = live.waits.submit(request)
+        if not request.wait or submission.status == "not_pending":
+            return SubmitReply(submission=submission)
+        await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
+        return self._reply(submission)
+
+    def _reply(self, submission: Submission) -> SubmitReply:
+        live = self._live
+        if live.closing and live.turn is not None:
+            if live.rested:
+                return SubmitReply()
+            interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=live.exit)
+            return SubmitReply(submission=submission, result=interrupted)
+        if live.waits.turn is not None:
+            return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
+        return SubmitReply(submission=submission, result=live.inbox.told)
+
+    def _settled(self, rounds: int) -> bool:
+        """The turn is over, waits for something else, or still waits for others."""
+        live = self._live
+        over = live.waits.turn is None and live.turn is None
+        return over or live.waits.rounds > rounds or (live.is_suspended and not live.has_messages)
