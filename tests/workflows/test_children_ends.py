@@ -1,0 +1,244 @@
+"""Sub-agents whose parents are stopped, cancelled, terminated or reset: none is left, nothing is lost."""
+
+import asyncio
+import uuid
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+
+from helix_temporal.agents import ModelRequest
+from helix_temporal.client import workflow_id
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
+from helix_temporal.workflows import _children
+from tests.workflows._desk import Answer
+from tests.workflows._team import ask
+from tests.workflows.conftest import Crew
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def held(crew: Crew, sid: str, agent: str = "new", task: str = "hold") -> "asyncio.Task[AskResult]":
+    """An ask whose sub-agent is in the middle of its work."""
+    asked = asyncio.create_task(crew.sessions.ask(sid, f"{task} {sid}", agent=agent, timeout=60))
+    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
+    return asked
+
+
+async def ended(crew: Crew, session_id: str) -> WorkflowExecutionStatus | None:
+    """How the newest run of a session ended, once it has."""
+    handle = crew.handle(session_id)
+    async with asyncio.timeout(30):
+        while True:
+            found = (await handle.describe()).status
+            if found is not WorkflowExecutionStatus.RUNNING:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def lineage(crew: Crew, session_id: str) -> list[str]:
+    """The sessions below this one, from the top, where each has one child."""
+    found: list[str] = []
+    refs = await crew.children(session_id)
+    while refs:
+        found.append(refs[0].sub_session_id)
+        refs = await crew.children(found[-1])
+    return found
+
+
+async def check_sound(crew: Crew, *session_ids: str) -> None:
+    """Each thread holds finished turns alone, and its archive is whole."""
+    for each in session_ids:
+        roles = [message.role for message in await crew.messages(each)]
+        assert roles.count("tool") == sum(
+            len(message.tool_calls) for message in await crew.messages(each) if message.role == "assistant"
+        )
+        audit = await crew.served.plugin.backends.tiered.upkeep.audit(each)
+        assert audit.problems == ()
+
+
+async def test_a_cancel_reaches_all_below_and_waits_for_them(crew: Crew, sid: str) -> None:
+    """Who reads "cancelled" may count on it: nobody below works on, and each has saved and archived."""
+    asked = await held(crew, sid, "top")
+    middle, helper = await lineage(crew, sid)
+    await crew.handle(sid).cancel()
+    with pytest.raises(WorkflowFailureError):
+        await crew.sessions.result(sid)
+    statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
+    assert statuses == [WorkflowExecutionStatus.CANCELED] * 2
+    assert (await asked).status is AskStatus.INTERRUPTED
+    receipts = (await crew.sessions.status(helper)).receipts
+    assert [(each.name, each.ok) for each in receipts] == [("save", True), ("flush", True), ("evict", True)]
+    assert [each.status for each in await crew.children(sid)] == ["interrupted"]
+    crew.team.gates[sid].opened.set()
+    await check_sound(crew, sid, middle, helper)
+
+
+async def test_an_abort_ends_sub_agents_and_leaves_no_trace_of_the_turn(crew: Crew, sid: str) -> None:
+    """The session serves on at once, and nothing of the turn comes back."""
+    asked = await held(crew, sid, "top")
+    middle, helper = await lineage(crew, sid)
+    assert await crew.sessions.stop(sid, abort=True)
+    assert not (await asked).in_thread
+    statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
+    assert statuses == [WorkflowExecutionStatus.CANCELED] * 2
+    assert [each.status for each in await crew.children(sid)] == ["interrupted"]
+    crew.team.gates[sid].opened.set()
+    assert (await crew.sessions.ask(sid, "anew")).text == "1: anew"
+    assert [each.text for each in await crew.messages(sid) if each.role == "user"] == ["anew"]
+
+
+async def test_an_interrupt_lets_sub_agents_end_after_their_step(crew: Crew, sid: str) -> None:
+    """What was paid for is kept, on every level, and every call has its result."""
+    asked = await held(crew, sid, "top", task="tool hold")
+    assert await crew.sessions.stop(sid)
+    crew.team.gates[sid].opened.set()
+    result = await asked
+    assert (result.status, result.exit_reason) == (AskStatus.INTERRUPTED, "interrupted")
+    middle, helper = await lineage(crew, sid)
+    for each in (sid, middle, helper):
+        assert [message.role for message in await crew.messages(each)] == ["user", "assistant", "tool"]
+    assert "was interrupted" in (await crew.messages(sid))[-1].text
+    assert [each.status for each in await crew.children(sid)] == ["interrupted"]
+
+
+async def test_a_session_that_is_closed_lets_its_sub_agents_finish(crew: Crew, sid: str) -> None:
+    """Closing is for what comes after."""
+    asked = await held(crew, sid)
+    await crew.sessions.close(sid)
+    crew.team.gates[sid].opened.set()
+    assert (await asked).text == f"1: hold {sid}"
+    assert await ended(crew, sid) is WorkflowExecutionStatus.COMPLETED
+
+
+async def test_a_terminated_parent_leaves_no_sub_agent_behind(crew: Crew, sid: str) -> None:
+    """The server asks them to end, and they save and archive as they do."""
+    asked = await held(crew, sid, "top")
+    middle, helper = await lineage(crew, sid)
+    await crew.handle(sid).terminate()
+    assert [await ended(crew, each) for each in (middle, helper)] == [WorkflowExecutionStatus.CANCELED] * 2
+    await asyncio.gather(asked, return_exceptions=True)
+    crew.team.gates[sid].opened.set()
+    # What was left says so once somebody comes back.
+    assert (await crew.sessions.ask(sid, "anew", agent="top")).text == "1: anew"
+    assert [each.status for each in await crew.children(sid)] == ["interrupted", "completed"]
+    await check_sound(crew, sid, middle, helper)
+
+
+async def test_a_sub_agent_that_is_terminated_is_an_error_for_its_parent(crew: Crew, sid: str) -> None:
+    """An operator ends the part that hangs; the whole goes on."""
+    asked = await held(crew, sid)
+    await crew.handle(await crew.child(sid)).terminate()
+    assert (await asked).text == "The sub-agent was terminated."
+    crew.team.gates[sid].opened.set()
+
+
+async def test_a_sub_agent_that_is_cancelled_alone_is_an_error_for_its_parent(crew: Crew, sid: str) -> None:
+    """Its parent was not asked to end."""
+    asked = await held(crew, sid)
+    await crew.handle(await crew.child(sid)).cancel()
+    assert (await asked).text == "The sub-agent was cancelled before it had an answer."
+    crew.team.gates[sid].opened.set()
+
+
+async def reset(crew: Crew, session_id: str, event_id: int) -> None:
+    client = crew.served.client
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id(session_id)),
+            reason="a test",
+            workflow_task_finish_event_id=event_id,
+            request_id=uuid.uuid4().hex,
+        )
+    )
+
+
+async def task_ends(crew: Crew, session_id: str) -> list[int]:
+    events = await crew.events(session_id)
+    return [each.event_id for each in events if each.HasField("workflow_task_completed_event_attributes")]
+
+
+@pytest.mark.parametrize("agent", ["new", "fork", "continue"])
+@pytest.mark.parametrize("back", [1, 2])
+async def test_a_reset_in_the_middle_of_a_call_gives_one_result(
+    crew: Crew, sid: str, agent: str, back: int
+) -> None:
+    """The call is made again under the same name: one session serves it, whoever waited for it before."""
+    asked = await held(crew, sid, agent)
+    child = await crew.child(sid)
+    await reset(crew, sid, (await task_ends(crew, sid))[-back])
+    crew.team.gates[sid].opened.set()
+    result = await crew.sessions.ask(sid, "two", timeout=60)
+    assert result.status is AskStatus.ANSWERED
+    await asyncio.gather(asked, return_exceptions=True)
+    users = [each.text for each in await crew.messages(sid) if each.role == "user"]
+    assert users == [f"hold {sid}", "two"]
+    assert (await crew.messages(sid))[2].text == f"1: hold {sid}"
+    assert [each.text for each in await crew.messages(child)].count(f"hold {sid}") == 1
+    await crew.finish(sid)
+    assert await ended(crew, child) is not WorkflowExecutionStatus.RUNNING
+    await check_sound(crew, sid, child)
+
+
+async def test_a_reset_after_a_call_finds_the_answer_and_pays_nothing(crew: Crew, sid: str) -> None:
+    """The sub-agent's answer stands in its thread, and its model is not asked again."""
+    await crew.sessions.ask(sid, "one", agent="new")
+    child = await crew.child(sid)
+    usage = (await crew.sessions.status(sid)).usage
+    heard = len(crew.team.heard[child])
+    ends = await task_ends(crew, sid)
+    await reset(crew, sid, ends[3])
+    assert (await crew.sessions.ask(sid, "two")).text == "1: two"
+    assert len(crew.team.heard[child]) == heard
+    assert (await crew.messages(sid))[2].text == "1: one"
+    assert (await crew.sessions.status(sid)).usage == usage + usage
+
+
+async def test_a_continuing_sub_agent_never_drops_its_parents_thread(crew: Crew, sid: str) -> None:
+    """It ends, archives and drops what is its own; its parent appends as before."""
+    result = await crew.sessions.ask(sid, "one", agent="continue")
+    child, hot = await crew.child(sid), crew.served.plugin.backends.hot
+    assert result.text == "1: one"
+    parent = await hot.header(sid)
+    assert parent is not None
+    assert parent.head.position == 4
+    assert await hot.header(child) is None
+    assert (await crew.sessions.ask(sid, "two")).text == "3: two"
+    await check_sound(crew, sid, child)
+
+
+async def test_a_session_that_somebody_talks_to_is_waited_for(crew: Crew, sid: str) -> None:
+    """A person chats with the sub-agent; the call comes after that."""
+    await crew.sessions.ask(sid, "one", agent="continue")
+    child = await crew.child(sid)
+    other = crew.served.talker(SessionOptions(idle_timeout=1))
+    await other.ask(child, "hello from aside", agent="helper")
+    assert (await crew.sessions.ask(sid, "two")).text == "5: two"
+
+
+async def test_a_session_that_is_held_for_long_is_refused_with_its_holder(
+    crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model learns that it has to do without, and people whom to look at."""
+    monkeypatch.setattr(_children, "HELD_PAUSES", (0.1, 0.2))
+    await crew.sessions.ask(sid, "one", agent="continue")
+    child = await crew.child(sid)
+    await crew.sessions.ask(child, "hello from aside", agent="helper")
+    answer = (await crew.sessions.ask(sid, "two")).text or ""
+    assert "held by another execution" in answer
+    assert workflow_id(child) in answer
+    await crew.finish(child)
+
+
+def asks_twice(request: ModelRequest) -> Answer:
+    """The answer after two rounds of calls."""
+    return ask("one") if len(request.messages) < 5 else "done"
+
+
+async def test_sub_agents_of_several_steps_are_each_on_their_own(crew: Crew, sid: str) -> None:
+    """Providers use one call id again and again; sessions are named by more than that."""
+    crew.team.leads[sid] = asks_twice
+    assert (await crew.sessions.ask(sid, "go", agent="new")).text == "done"
+    assert len(await crew.children(sid)) == 2
