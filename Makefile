@@ -40,6 +40,10 @@ demo: setup ## The main job on real servers, start to end.  CONVERSATION=path pl
 dev: setup ## Temporal with its UI, PostgreSQL, Valkey and S3 until Ctrl-C
 	$(VENV)/bin/helix-temporal dev $(ARGS)
 
+.PHONY: example
+example: setup ## One of examples/ on a stack of its own: make example NAME=own_model
+	$(VENV)/bin/helix-temporal dev --run "$(PY) examples/$(NAME)/$(NAME).py $(ARGS)"
+
 .PHONY: test
 test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope $(TESTS) $(ARGS)

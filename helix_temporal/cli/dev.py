@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,10 @@ def dev(
     redis_port: Annotated[int | None, _port("Valkey")] = None,
     postgres_port: Annotated[int | None, _port("PostgreSQL")] = None,
     s3_port: Annotated[int | None, _port("S3")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Run this command with the stack's environment, then stop and give its status."),
+    ] = None,
 ) -> None:
     """Start Temporal with its UI, PostgreSQL, Valkey and S3, and stop them at Ctrl-C.
 
@@ -62,6 +67,8 @@ def dev(
         ):
             if "postgres" in wanted:
                 asyncio.run(_make_tables(stack))
+            if run is not None:
+                raise typer.Exit(_run(stack, run))
             _say_where(stack, wanted, time.monotonic() - started)
             _wait(stack)
     except KeyboardInterrupt:
@@ -94,6 +101,20 @@ def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     for name, value in stack.env().items():
         typer.echo(f"  export {name}={shlex.quote(value)}")
     typer.echo("\nCtrl-C stops everything.")
+
+
+def _run(stack: Stack, command: str) -> int:
+    """Run a command beside the stack; its exit status, 128 + n if signal n ended it, as a shell says."""
+    environment = {**os.environ, **stack.env(), "HELIX_ALLOW_PLAINTEXT": "true"}
+    typer.echo("")
+    process = subprocess.Popen(shlex.split(command), env=environment)  # noqa: S603 (the caller's own)
+    try:
+        status = process.wait()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+    return status if status >= 0 else 128 - status
 
 
 def _wait(stack: Stack) -> NoReturn:

@@ -131,6 +131,14 @@ def test_a_worker_that_is_set_up_wrongly_says_what_is_wrong(changes: dict[str, s
     assert "Traceback" not in ran.stderr
 
 
+def test_a_model_of_ones_own_answers_once_it_is_no_longer_busy(variables: dict[str, str]) -> None:
+    """The rate limit is kept, and the answer to the first question is in the second one's context."""
+    ran = run(["examples/own_model/own_model.py"], variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("busy") == 1
+    assert "You said 'And the sea.', and 1 things before." in ran.stdout
+
+
 @pytest.mark.slow
 def test_the_demo_plays_any_conversation_and_every_number_is_right(
     variables: dict[str, str], tmp_path: Path

@@ -116,6 +116,23 @@ def test_the_command_stops_cleanly_at_ctrl_c() -> None:
     assert not directory.exists()
 
 
+def test_a_command_runs_on_a_stack_of_its_own() -> None:
+    """One command for an example: servers up, the program with their addresses, servers gone, its status."""
+    dev = "from helix_temporal.cli import main; main()"
+    program = "import os, sys; print('at', os.environ['HELIX_REDIS_URL']); sys.exit(7)"
+    ran = subprocess.run(
+        [sys.executable, "-c", dev, "dev", "redis", "--run", f'{sys.executable} -c "{program}"'],
+        env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert ran.returncode == 7, ran.stderr
+    assert "at redis://127.0.0.1:" in ran.stdout
+    assert not ran.stderr
+
+
 @contextmanager
 def _a_parent(after: str = "pass", services: str = "") -> Iterator[tuple[subprocess.Popen[str], Path]]:
     code = PARENT.format(after=after, services=services)

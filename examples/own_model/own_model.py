@@ -1,0 +1,36 @@
+"""An agent with a model of one's own: ``make example NAME=own_model``.
+
+``OWN_MODEL_URL`` (and ``OWN_MODEL_KEY``) name a real server; without them a stand-in answers.
+"""
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+
+from http_model import HttpModel
+from http_standin import serving
+
+from helix_temporal.agents import Agent
+from helix_temporal.client import SessionClient
+from helix_temporal.settings import Settings
+from helix_temporal.worker import HelixWorker, connect
+
+
+async def main() -> None:
+    """A worker and two turns; the stand-in is busy when it is asked first, and says for how long."""
+    async with AsyncExitStack() as stack:
+        url = os.environ.get("OWN_MODEL_URL") or await stack.enter_async_context(serving())
+        agent = Agent(name="rhymer", model=HttpModel(url, os.environ.get("OWN_MODEL_KEY")))
+        client, plugin = await connect(Settings.from_env(os.environ), [agent])
+        await stack.enter_async_context(HelixWorker(client, plugin))
+        sessions = SessionClient(client, task_queue=plugin.settings.task_queue)
+        for text in ("I like mountains.", "And the sea."):
+            answer = await sessions.ask("own-model", text, agent="rhymer")
+            print(f"you:   {text}\nmodel: {answer.text or answer.error}")
+        await sessions.close("own-model")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # Temporal warns of each failed attempt, with a traceback
+    asyncio.run(main())
