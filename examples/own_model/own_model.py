@@ -20,7 +20,8 @@ from helix_temporal.worker import HelixWorker, connect
 async def main() -> None:
     """A worker and two turns; the stand-in is busy when it is asked first, and says for how long."""
     async with AsyncExitStack() as stack:
-        url = os.environ.get("OWN_MODEL_URL") or await stack.enter_async_context(serving())
+        url = os.environ.get("OWN_MODEL_URL", "")
+        url = url or await stack.enter_async_context(serving())
         agent = Agent(name="rhymer", model=HttpModel(url, os.environ.get("OWN_MODEL_KEY")))
         client, plugin = await connect(Settings.from_env(os.environ), [agent])
         await stack.enter_async_context(HelixWorker(client, plugin))
