@@ -1,0 +1,240 @@
+"""Following a session's stream: what a client reads of it, from any place on, over lost connections."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, Final, Literal
+
+from helix_temporal.errors import (
+    HelixError,
+    InvalidConfigError,
+    StoreUnavailableError,
+    StreamAbandonedError,
+    StreamDroppedError,
+    StreamNotFoundError,
+    StreamTruncatedError,
+)
+from helix_temporal.models.chunks import RunEnded, RunPaused, RunStarted, StreamResync, Suspended
+from helix_temporal.models.streams import StoredChunk
+from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.protocols.streams import ResumableReader, StreamStore
+
+Until = Literal["turn", "closed"]
+"""``turn``: up to the end of one turn; ``closed``: until the stream is ended, which no turn does."""
+
+After = int | Literal["turn"]
+"""A sequence; or ``turn``: where the newest turn that has begun begins."""
+
+_PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
+"""Seconds between looks for a stream that nobody has written to yet; the last one again and again."""
+_TRIES: Final = 120
+"""Looks at a store that does not answer."""
+
+
+class Follow:
+    """What to read of a session's stream.
+
+    Args:
+        store: Where the streams are.
+        session_id: Whose.
+        after: Read from after this place; None for all that is kept.
+        run_id: Only this turn.
+        message_id: Only the turn that answers this message of the user's.
+        until: Where to end.
+        expected: Whether somebody still works on what is waited for, although the stream is silent.
+    """
+
+    def __init__(
+        self,
+        store: StreamStore,
+        session_id: str,
+        *,
+        after: After | None = None,
+        run_id: str | None = None,
+        message_id: str | None = None,
+        until: Until = "turn",
+        expected: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store, self._session_id = store, session_id
+        self._place = after
+        self._turn = _Turn(run_id, message_id, until)
+        self._expected = expected
+        self._over = False
+
+    async def chunks(self) -> AsyncGenerator[StoredChunk]:
+        """The chunks, each once and in order; connections that are lost are made again.
+
+        Raises:
+            StreamTruncatedError: The place to go on from is not kept any more, or the stream was lost and
+                has begun anew; ``facts`` has ``first_available``.
+            StreamFailedError: The stream was ended by a failure.
+            StreamAbandonedError: A turn is under way, and nothing was heard of it for too long.
+            StreamNotFoundError: The stream was deleted while a turn was under way.
+            StoreUnavailableError: The store does not answer.
+        """
+        self._place = await self._start()
+        pauses = _Pauses()
+        while not self._over:
+            reader = await self._reader(pauses)
+            if reader is not None:
+                async with contextlib.aclosing(self._read(reader, pauses)) as read:
+                    async for stored in read:
+                        yield stored
+            if not self._over:
+                await pauses.rest()
+
+    async def _read(self, reader: ResumableReader, pauses: "_Pauses") -> AsyncGenerator[StoredChunk]:
+        """What one connection gives."""
+        turn = self._turn
+        try:
+            async with contextlib.aclosing(reader):
+                async for stored in reader:
+                    self._place = stored.sequence
+                    pauses.over()
+                    if turn.takes(stored):
+                        yield stored
+                    if turn.over:
+                        break
+        except (StreamDroppedError, StreamAbandonedError, StreamNotFoundError) as error:
+            self._lost(error)
+        else:
+            # One that is paused goes on some time, and with it the turn.
+            self._over = turn.over or reader.status == "ended" or turn.until == "closed"
+
+    def _lost(self, error: HelixError) -> None:
+        """Whether there is something to read on for."""
+        if isinstance(error, StreamDroppedError):
+            return
+        waits = self._expected() or not self._turn.open
+        if isinstance(error, StreamNotFoundError):
+            # Deleted, or expired; what comes now begins anew.
+            self._place, self._over = None, self._turn.until == "closed"
+        if not waits:
+            raise error
+
+    async def _start(self) -> int | None:
+        if self._place != "turn":
+            return self._place
+        return await newest_turn(self._store, self._session_id)
+
+    async def _reader(self, pauses: "_Pauses") -> ResumableReader | None:
+        assert not isinstance(self._place, str)
+        try:
+            reader = await self._store.create_resumable_reader(self._session_id, after_sequence=self._place)
+        except StoreUnavailableError:
+            if pauses.failed():
+                raise
+            return None
+        if reader is not None and self._place is not None and self._place > reader.info.last_sequence:
+            first = reader.info.first_sequence
+            await reader.aclose()
+            raise StreamTruncatedError(
+                f"session {self._session_id!r}: the stream ends before {self._place}: it was lost and has "
+                f"begun anew; read from {first} on",
+                first_available=first,
+            )
+        return reader
+
+
+class _Pauses:
+    """How long to wait before the next look."""
+
+    def __init__(self) -> None:
+        self._looks = self._failures = 0
+
+    def over(self) -> None:
+        """Something came."""
+        self._looks = self._failures = 0
+
+    def failed(self) -> bool:
+        """Count a look that was not answered; whether that makes too many."""
+        self._failures += 1
+        return self._failures >= _TRIES
+
+    async def rest(self) -> None:
+        """Wait, the longer the more often nothing came."""
+        await asyncio.sleep(_PAUSES[min(self._looks, len(_PAUSES) - 1)])
+        self._looks += 1
+
+
+class _Turn:
+    """Which chunks belong to what is followed, and whether it is over."""
+
+    def __init__(self, run_id: str | None, message_id: str | None, until: Until) -> None:
+        self._run_id, self._message_id, self.until = run_id, message_id, until
+        self._chosen = run_id is not None or message_id is not None
+        self.open = self.over = False
+
+    def takes(self, stored: StoredChunk) -> bool:
+        """Whether the chunk is to be shown."""
+        # Most chunks are pieces of text: only those that say where turns begin and end are decoded.
+        if not any(name in stored.body for name in _MARKS):
+            return not self._chosen or self._is_ours(stored.run_id)
+        chunk = stored.chunk
+        if isinstance(chunk, RunStarted):
+            return self._begins(stored.run_id, chunk)
+        ours = not self._chosen or self._is_ours(stored.run_id)
+        if isinstance(chunk, RunEnded) and ours:
+            self.open, self.over = False, self.until == "turn"
+        elif isinstance(chunk, Suspended | RunPaused) and ours:
+            self.open = False  # silence is what is to be expected
+        return ours or isinstance(chunk, StreamResync)
+
+    def _begins(self, run_id: str, chunk: RunStarted) -> bool:
+        if self._message_id is not None and self._message_id in chunk.message_ids:
+            self._run_id = run_id
+        ours = self._is_ours(run_id)
+        if self.open and self._chosen and not ours:
+            # Ours came to no end of its own: its workflow was terminated.
+            self.over = self.until == "turn"
+            return False
+        self.open = self.open or ours or not self._chosen
+        return ours or not self._chosen
+
+    def _is_ours(self, run_id: str) -> bool:
+        """A turn that had to be run again is another run with the same beginning of its name."""
+        return self._run_id is not None and run_id.partition(".")[0] == self._run_id.partition(".")[0]
+
+
+_MARKS: Final = (b'"run_', b'"suspended"', b'"stream_resync"')
+
+
+async def newest_turn(store: StreamStore, session_id: str) -> int | None:
+    """The place from which the newest turn that has begun can be read; None for all that is kept."""
+    info = await store.get_info(session_id)
+    if info is None:
+        return None
+    found, last = info.first_sequence - 1, info.last_sequence
+    reader = await store.create_resumable_reader(session_id, from_sequence=info.first_sequence)
+    if reader is None or found == last:
+        return found
+    async with contextlib.aclosing(reader):
+        async for stored in reader:
+            if b'"run_started"' in stored.body and isinstance(stored.chunk, RunStarted):
+                found = stored.sequence - 1
+            if stored.sequence >= last:
+                break
+    return found
+
+
+def store_of(plugins: Iterable[Any]) -> StreamStore:
+    """The stream store that the settings of a client's `HelixPlugin` name.
+
+    Raises:
+        InvalidConfigError: There is none, or it would be in the memory of another process.
+    """
+    for plugin in plugins:
+        elsewhere = vars(plugin).get("_backends") is None
+        streams: StreamStore | None = getattr(getattr(plugin, "backends", None), "streams", None)
+        if streams is None:
+            continue
+        if elsewhere and isinstance(streams, MemoryStreams):
+            raise InvalidConfigError(
+                "the streams are in the memory of the worker's process, and no worker runs in this one: use "
+                "a store that both reach, or give SessionClient one (streams=…)"
+            )
+        return streams
+    raise InvalidConfigError(
+        "no stream store is known: give SessionClient one (streams=…), or connect with a HelixPlugin whose "
+        "settings name one"
+    )
