@@ -2,8 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.handles import SessionUsage, TurnInfo
+from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AskResult, SessionResult
+from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult
+from helix_temporal.models.states import SessionState
 from helix_temporal.models.threads import ReadMessagesResult
 
 if TYPE_CHECKING:
@@ -16,6 +20,8 @@ class SessionHandle:
     def __init__(self, client: "SessionClient", session_id: str, agent: str | None) -> None:
         self.client, self.session_id, self.agent = client, session_id, agent
 
+    # -- talk
+
     async def ask(self, text: str, **options: Any) -> AskResult:
         """As `SessionClient.ask`."""
         return await self.client.ask(self.session_id, text, agent=self.agent, **options)
@@ -24,21 +30,13 @@ class SessionHandle:
         """As `SessionClient.send`."""
         return await self.client.send(self.session_id, text, agent=self.agent, **options)
 
-    async def history(self, **options: Any) -> ReadMessagesResult:
-        """As `SessionClient.history`."""
-        return await self.client.history(self.session_id, **options)
+    async def interrupt(self, *, run_id: str | None = None) -> bool:
+        """Stop the turn after its present step; with ``run_id`` only if it is that one."""
+        return await self.client.stop(self.session_id, run_id=run_id)
 
-    async def fork(self, target_id: str, **options: Any) -> Head:
-        """As `SessionClient.fork`."""
-        return await self.client.fork(self.session_id, target_id, **options)
-
-    async def interrupt(self) -> bool:
-        """Stop the turn after its present step."""
-        return await self.client.stop(self.session_id)
-
-    async def abort(self) -> bool:
-        """Stop the turn at once, without a trace of it."""
-        return await self.client.stop(self.session_id, abort=True)
+    async def abort(self, *, run_id: str | None = None) -> bool:
+        """Stop the turn at once, without a trace of it; with ``run_id`` only if it is that one."""
+        return await self.client.stop(self.session_id, abort=True, run_id=run_id)
 
     async def result(self) -> SessionResult:
         """As `SessionClient.result`."""
@@ -47,3 +45,60 @@ class SessionHandle:
     async def close(self) -> None:
         """As `SessionClient.close`."""
         await self.client.close(self.session_id)
+
+    # -- look
+
+    async def status(self) -> SessionInfo:
+        """As `SessionClient.status`."""
+        return await self.client.status(self.session_id)
+
+    async def wait_for_change(self, version: int = 0, *, timeout: float = 60.0) -> SessionInfo:
+        """As `SessionClient.wait_for_change`."""
+        return await self.client.wait_for_change(self.session_id, version, timeout=timeout)
+
+    async def state(self) -> SessionState | None:
+        """As `SessionClient.state`."""
+        return await self.client.state(self.session_id)
+
+    async def usage(self) -> SessionUsage:
+        """As `SessionClient.usage`."""
+        return await self.client.usage(self.session_id)
+
+    async def history(self, **options: Any) -> ReadMessagesResult:
+        """As `SessionClient.history`."""
+        return await self.client.history(self.session_id, **options)
+
+    async def turns(self, **options: Any) -> list[TurnInfo]:
+        """As `SessionClient.turns`."""
+        return await self.client.turns(self.session_id, **options)
+
+    async def checkpoints(self, **options: Any) -> Page[CheckpointMeta]:
+        """As `SessionClient.checkpoints`."""
+        return await self.client.checkpoints(self.session_id, **options)
+
+    # -- take back
+
+    async def rewind(self, to: Head, **options: Any) -> Head:
+        """As `SessionClient.rewind`."""
+        return await self.client.rewind(self.session_id, to, agent=self.agent, **options)
+
+    async def rewind_to_turn(self, turns: int, **options: Any) -> Head:
+        """As `SessionClient.rewind_to_turn`."""
+        return await self.client.rewind_to_turn(self.session_id, turns, agent=self.agent, **options)
+
+    async def restore(self, checkpoint_id: str, **options: Any) -> Head:
+        """As `SessionClient.restore`."""
+        return await self.client.restore(self.session_id, checkpoint_id, agent=self.agent, **options)
+
+    async def regenerate(self, **options: Any) -> AskResult:
+        """As `SessionClient.regenerate`."""
+        return await self.client.regenerate(self.session_id, agent=self.agent, **options)
+
+    async def fork(self, target_id: str, **options: Any) -> Head:
+        """As `SessionClient.fork`."""
+        return await self.client.fork(self.session_id, target_id, **options)
+
+    async def edit(self, message_id: str, text: str, target_id: str, **options: Any) -> AskResult:
+        """As `SessionClient.edit`; ``agent`` is the handle's unless another is given."""
+        options.setdefault("agent", self.agent)
+        return await self.client.edit(self.session_id, message_id, text, target_id, **options)

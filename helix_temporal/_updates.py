@@ -42,7 +42,7 @@ from helix_temporal.workflows import SessionWorkflow
 
 MAX_IN_FLIGHT: Final = 8
 """Asks held at once for one session: the server allows ten updates in flight a run."""
-_PASSING: Final = frozenset(
+PASSING: Final = frozenset(
     {
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.UNAVAILABLE,
@@ -154,7 +154,7 @@ class Updates:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise _Again("not running", ended=True, gone=True) from error
-            if error.status in _PASSING:
+            if error.status in PASSING:
                 raise _Again(error.status.name) from error
             raise
 
@@ -196,7 +196,7 @@ class Updates:
         try:
             described = await self.handle(session_id).describe()
         except RPCError as error:
-            if error.status in {RPCStatusCode.NOT_FOUND, *_PASSING}:
+            if error.status in {RPCStatusCode.NOT_FOUND, *PASSING}:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0

@@ -1,9 +1,11 @@
 """SessionClient: what an application calls."""
 
-import base64
+import asyncio
+import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
 from temporalio.client import (
     Client,
@@ -14,46 +16,37 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal import errors
 from helix_temporal._handle import SessionHandle
 from helix_temporal._policies import call_policy
-from helix_temporal._updates import Updates, root_error, typed
-from helix_temporal.models._json import check_text
+from helix_temporal._taking_back import TakingBack
+from helix_temporal._updates import PASSING, Updates
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import workflow_id
-from helix_temporal.models.messages import Message, check_size, from_record
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
-    AskStatus,
     CallPolicy,
     ForkFrom,
     Mode,
-    RewindRequest,
-    RewindResult,
     SendResult,
     SessionInfo,
-    SessionInput,
     SessionOptions,
     SessionResult,
     StopRequest,
     StopResult,
     UserMessage,
 )
-from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.threads import (
     DeleteThreadInput,
-    DescribeThreadResult,
     ForkThreadInput,
-    ReadBodyInput,
-    ReadMessagesInput,
-    ReadMessagesResult,
-    ThreadInput,
 )
 from helix_temporal.settings import Settings, Timeouts
-from helix_temporal.workflows import ThreadReply, ThreadRequest, ThreadWorkflow
+from helix_temporal.workflows import ThreadRequest
 
-INLINE_TEXT_BYTES: Final = 8 * 1024
-"""Longer texts are put aside first, so that the session's history stays small."""
+_LEAST_VERSION: Final = 10**12
+"""Versions of a `SessionInfo` are times in µs; those of states count from 1."""
+_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
-class SessionClient:
+class SessionClient(TakingBack):
     """Talks to sessions: starts them when they are not running, and repeats until they answered.
 
     Args:
@@ -75,10 +68,10 @@ class SessionClient:
         search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
         policy: CallPolicy | None = None,
     ) -> None:
-        self._client, self._task_queue = client, task_queue
-        self._policy = policy or _policy_of(client)
-        self._options = options or SessionOptions()
-        self._updates = Updates(client, task_queue, search_attributes or {})
+        updates = Updates(client, task_queue, search_attributes or {})
+        super().__init__(
+            client, task_queue, policy or _policy_of(client), updates, options or SessionOptions()
+        )
 
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
         """A handle on one session."""
@@ -116,10 +109,7 @@ class SessionClient:
         start = self._input(
             session_id, agent, metadata=metadata, mode=mode, thread_id=thread_id, fork_from=fork_from
         )
-        result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
-        if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
-            return await self._with_text(thread_id or session_id, result)
-        return result
+        return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
 
     async def send(
         self,
@@ -141,46 +131,6 @@ class SessionClient:
         await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
         return message_id
 
-    async def history(
-        self,
-        session_id: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        limit: int = 100,
-        backward: bool = False,
-        max_bytes: int = 200 * 1024,
-    ) -> ReadMessagesResult:
-        """One page of a thread's finished turns, wherever they are; wakes no session.
-
-        Raises:
-            ThreadNotFoundError: There is no such thread.
-            InvalidRequestError: The range or limit is out of bounds.
-        """
-        read = ReadMessagesInput(
-            thread_id=session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
-        )
-        reply = await self._thread(ThreadRequest(do="read", read=read))
-        assert reply.read is not None
-        return await self._with_large(session_id, reply.read)
-
-    async def messages(self, session_id: str) -> list[Message]:
-        """All messages of the finished turns, page by page."""
-        found: list[Message] = []
-        after: int | None = 0
-        while after is not None:
-            page = await self.history(session_id, start=after, limit=500)
-            found += page.messages
-            after = page.after
-        return found
-
-    async def describe(self, session_id: str) -> DescribeThreadResult:
-        """Where a thread stands."""
-        describe = ThreadInput(thread_id=session_id)
-        reply = await self._thread(ThreadRequest(do="describe", describe=describe))
-        assert reply.described is not None
-        return reply.described
-
     async def fork(
         self, session_id: str, target_id: str, *, at: int | None = None, transform: str | None = None
     ) -> Head:
@@ -201,13 +151,19 @@ class SessionClient:
         """Remove a thread for good."""
         await self._thread(ThreadRequest(do="delete", delete=DeleteThreadInput(thread_id=session_id)))
 
-    async def stop(self, session_id: str, *, abort: bool = False) -> bool:
+    async def stop(self, session_id: str, *, abort: bool = False, run_id: str | None = None) -> bool:
         """Stop the turn under way, after its step or at once; false if none was.
+
+        Args:
+            session_id: Whose.
+            abort: At once and without a trace of the turn, rather than after its present step.
+            run_id: Only if it is this run (`SessionInfo.run_id`); false if it is not under way any more.
 
         Raises:
             TimeoutError: No worker took it up within a minute.
         """
-        request = StopRequest(mode="abort" if abort else "interrupt")
+        fields = {} if run_id is None else {"run_id": run_id}
+        request = StopRequest(mode="abort" if abort else "interrupt", **fields)
         found = await self._updates.if_running(session_id, "stop", request, StopResult)
         return found is not None and found.stopping
 
@@ -219,23 +175,6 @@ class SessionClient:
                 same, and takes effect once one does.
         """
         await self._updates.if_running(session_id, "close", None, None)
-
-    async def rewind(
-        self, session_id: str, to: Head, *, agent: str | None = None, timeout: float = 60.0
-    ) -> Head:
-        """Cut the thread at an earlier head of a finished turn.
-
-        Raises:
-            InvalidRequestError, HeadMovedError: ``to`` is not such a head.
-        """
-        request = RewindRequest(to=to)
-        start = self._input(session_id, agent, mode="continue")
-        result: RewindResult = await self._updates.until(
-            session_id, "rewind", request, RewindResult, start, timeout
-        )
-        if result.error is not None:
-            raise typed(result.error.split(":", 1)[0], result.error)
-        return result.head
 
     async def status(self, session_id: str) -> SessionInfo:
         """What the session is doing, or did last.
@@ -253,63 +192,48 @@ class SessionClient:
             raise
         return found
 
+    async def wait_for_change(
+        self, session_id: str, version: int = 0, *, timeout: float = 60.0
+    ) -> SessionInfo:
+        """Wait until something happens in a session, in this execution or in a later one.
+
+        Asks again and again, which leaves nothing in the session's history, and wakes no session.
+
+        Args:
+            session_id: Whose.
+            version: Of the `SessionInfo` that is known (`status`); 0 for whatever there is.
+            timeout: Seconds.
+
+        Raises:
+            TimeoutError: Nothing happened; also where it never ran, or no worker answers.
+            InvalidRequestError: ``version`` is that of a stored state, which counts something else.
+        """
+        if 0 < version < _LEAST_VERSION:
+            raise InvalidRequestError(f"version {version}: that of a SessionInfo expected, as status() gives")
+        deadline, pause = time.monotonic() + timeout, _PAUSE
+        while (left := deadline - time.monotonic()) > 0:
+            info = await self._seen(session_id, left)
+            if info is not None and info.version > version:
+                return info
+            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        raise TimeoutError(f"session {session_id!r}: nothing happened within {timeout} s")
+
+    async def _seen(self, session_id: str, left: float) -> SessionInfo | None:
+        try:
+            found: SessionInfo = await self._updates.handle(session_id).query(
+                "status", result_type=SessionInfo, rpc_timeout=timedelta(seconds=min(left, 10.0))
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND or error.status in PASSING:
+                return None
+            raise
+        return found
+
     async def result(self, session_id: str) -> SessionResult:
         """Wait until the present run ends, and how it ended."""
         found: SessionResult = await self._updates.handle(session_id).result()
         return found
-
-    # -- how
-
-    def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
-        if agent is None:
-            return None
-        given = {name: value for name, value in fields.items() if value}
-        return SessionInput(
-            session_id=session_id, agent=agent, options=self._options, expects_ask=True, **given
-        )
-
-    async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
-        check_text(text, "text")
-        if len(text.encode()) <= INLINE_TEXT_BYTES:
-            return {"text": text}
-        check_size(len(text.encode()), 1024 * 1024, "text")
-        put = PutTextInput(thread_id=thread_id, message_id=message_id, text=text)
-        reply = await self._thread(ThreadRequest(do="put_text", put_text=put))
-        assert reply.put_text is not None
-        return {"ref": reply.put_text.ref}
-
-    async def _with_text(self, thread_id: str, result: AskResult) -> AskResult:
-        assert result.answer is not None
-        at = result.answer.position
-        page = await self.history(thread_id, start=at, stop=at + 1, limit=1, max_bytes=1024 * 1024)
-        text = page.messages[0].text if page.messages and page.messages[0].id == result.answer.id else None
-        return result.model_copy(update={"text": text})
-
-    async def _with_large(self, thread_id: str, page: ReadMessagesResult) -> ReadMessagesResult:
-        """The page with the messages that did not fit into one result."""
-        messages = list(page.messages)
-        for large in page.large:
-            body = b""
-            while len(body) < large.size:
-                read = ReadBodyInput(
-                    thread_id=thread_id, position=large.position, id=large.id, offset=len(body)
-                )
-                reply = await self._thread(ThreadRequest(do="read_body", read_body=read))
-                assert reply.body is not None
-                body += base64.b64decode(reply.body.data)
-            messages[large.position - page.first] = from_record(Record("", large.id, body))
-        return page.model_copy(update={"messages": tuple(messages), "large": ()})
-
-    async def _thread(self, request: ThreadRequest) -> ThreadReply:
-        try:
-            return await self._client.execute_workflow(
-                ThreadWorkflow.run,
-                request if self._policy is None else request.model_copy(update={"policy": self._policy}),
-                id=f"helix-thread/{uuid.uuid4().hex}",
-                task_queue=self._task_queue,
-            )
-        except Exception as error:
-            raise root_error(error) from error
 
 
 def _policy_of(client: Client) -> CallPolicy | None:

@@ -1,0 +1,218 @@
+"""What a client reads of sessions, by short workflows: it has no stores, and no session is woken."""
+
+import base64
+import uuid
+from typing import Any, TypeVar
+
+from temporalio.client import Client
+
+from helix_temporal._updates import root_error
+from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.handles import (
+    FindTurnInput,
+    FindTurnResult,
+    ListTurnsInput,
+    SessionUsage,
+    ShowSessionInput,
+    TurnInfo,
+)
+from helix_temporal.models.messages import Message, from_record
+from helix_temporal.models.queries import Page
+from helix_temporal.models.records import Record
+from helix_temporal.models.sessions import AskResult, CallPolicy
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import ListCheckpointsInput
+from helix_temporal.models.threads import (
+    DescribeThreadResult,
+    ReadBodyInput,
+    ReadMessagesInput,
+    ReadMessagesResult,
+    ThreadInput,
+)
+from helix_temporal.workflows import (
+    LookReply,
+    LookRequest,
+    LookWorkflow,
+    ThreadReply,
+    ThreadRequest,
+    ThreadWorkflow,
+)
+
+R = TypeVar("R")
+
+
+class SessionReader:
+    """Reads threads and states, wherever they are.
+
+    Args:
+        policy: Time-outs and retries; None for those that a worker has without settings.
+    """
+
+    def __init__(self, client: Client, task_queue: str, policy: CallPolicy | None) -> None:
+        self._client, self._task_queue, self._policy = client, task_queue, policy
+
+    async def history(
+        self,
+        session_id: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int = 100,
+        backward: bool = False,
+        max_bytes: int = 200 * 1024,
+    ) -> ReadMessagesResult:
+        """One page of a thread's finished turns, wherever they are; wakes no session.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            InvalidRequestError: The range or limit is out of bounds.
+        """
+        read = ReadMessagesInput(
+            thread_id=session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
+        )
+        reply = await self._thread(ThreadRequest(do="read", read=read))
+        assert reply.read is not None
+        return await self._with_large(session_id, reply.read)
+
+    async def messages(self, session_id: str) -> list[Message]:
+        """All messages of the finished turns, page by page."""
+        found: list[Message] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self.history(session_id, start=after, limit=500)
+            found += page.messages
+            after = page.after
+        return found
+
+    async def describe(self, session_id: str) -> DescribeThreadResult:
+        """Where a thread stands."""
+        describe = ThreadInput(thread_id=session_id)
+        reply = await self._thread(ThreadRequest(do="describe", describe=describe))
+        assert reply.described is not None
+        return reply.described
+
+    async def state(self, session_id: str) -> SessionState | None:
+        """The session's state, None if there is no such session.
+
+        Without a session store it is what the thread's slice says: the application's values, the agent,
+        how many steps; its ``version`` is then that of the slice.
+
+        Raises:
+            TooLargeError: It exceeds what may pass through a workflow.
+        """
+        reply = await self._look(LookRequest(show=ShowSessionInput(session_id=session_id)))
+        return _given(reply.show).state
+
+    async def usage(self, session_id: str) -> SessionUsage:
+        """What the session used: by its thread, and what was recorded of it and all its descendants.
+
+        Raises:
+            SessionNotFoundError: It has neither a thread nor usage.
+        """
+        reply = await self._look(LookRequest(usage=ShowSessionInput(session_id=session_id)))
+        return _given(reply.usage)
+
+    async def turns(
+        self, session_id: str, *, start: int = 0, limit: int | None = None, newest: int | None = None
+    ) -> list[TurnInfo]:
+        """Finished turns, oldest first, with the heads between which they stand.
+
+        Args:
+            session_id: Whose.
+            start: Position at which the first one begins; their numbers are counted from there.
+            limit: At most so many; None for all.
+            newest: Instead: so many of the newest, up to 500, numbered from -1 back.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            InvalidRequestError: No turn begins at ``start``.
+        """
+        found: list[TurnInfo] = []
+        after: int | None = start
+        while after is not None and (limit is None or len(found) < limit):
+            wanted = ListTurnsInput(
+                thread_id=session_id,
+                start=after,
+                number=len(found) + 1,
+                limit=100 if limit is None else min(limit - len(found), 100),
+                newest=newest,
+            )
+            page = _given((await self._look(LookRequest(turns=wanted))).turns)
+            found += page.turns
+            after = page.after
+        return found
+
+    async def find_turn(self, session_id: str, message_id: str) -> FindTurnResult:
+        """The finished turn that a user's message is in.
+
+        Raises:
+            InvalidRequestError: There is none.
+        """
+        wanted = FindTurnInput(thread_id=session_id, message_id=message_id)
+        return _given((await self._look(LookRequest(find_turn=wanted))).find_turn)
+
+    async def checkpoints(
+        self, session_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[CheckpointMeta]:
+        """Checkpoints of the session, newest first; workers without a session store know of none.
+
+        Raises:
+            InvalidCursorError: See there.
+        """
+        wanted = ListCheckpointsInput(session_id=session_id, limit=limit, cursor=cursor)
+        return _given((await self._look(LookRequest(checkpoints=wanted))).checkpoints)
+
+    # -- how
+
+    async def _described(self, thread_id: str) -> DescribeThreadResult | None:
+        try:
+            return await self.describe(thread_id)
+        except ThreadNotFoundError:
+            return None
+
+    async def _with_text(self, thread_id: str, result: AskResult) -> AskResult:
+        assert result.answer is not None
+        at = result.answer.position
+        page = await self.history(thread_id, start=at, stop=at + 1, limit=1, max_bytes=1024 * 1024)
+        text = page.messages[0].text if page.messages and page.messages[0].id == result.answer.id else None
+        return result.model_copy(update={"text": text})
+
+    async def _with_large(self, thread_id: str, page: ReadMessagesResult) -> ReadMessagesResult:
+        """The page with the messages that did not fit into one result."""
+        messages = list(page.messages)
+        for large in page.large:
+            body = b""
+            while len(body) < large.size:
+                read = ReadBodyInput(
+                    thread_id=thread_id, position=large.position, id=large.id, offset=len(body)
+                )
+                reply = await self._thread(ThreadRequest(do="read_body", read_body=read))
+                assert reply.body is not None
+                body += base64.b64decode(reply.body.data)
+            messages[large.position - page.first] = from_record(Record("", large.id, body))
+        return page.model_copy(update={"messages": tuple(messages), "large": ()})
+
+    async def _thread(self, request: ThreadRequest) -> ThreadReply:
+        reply: ThreadReply = await self._short(ThreadWorkflow.run, request, "helix-thread")
+        return reply
+
+    async def _look(self, request: LookRequest) -> LookReply:
+        reply: LookReply = await self._short(LookWorkflow.run, request, "helix-look")
+        return reply
+
+    async def _short(self, run: Any, request: Any, name: str) -> Any:
+        try:
+            return await self._client.execute_workflow(
+                run,
+                request if self._policy is None else request.model_copy(update={"policy": self._policy}),
+                id=f"{name}/{uuid.uuid4().hex}",
+                task_queue=self._task_queue,
+            )
+        except Exception as error:
+            raise root_error(error) from error
+
+
+def _given(found: R | None) -> R:
+    assert found is not None
+    return found

@@ -1,0 +1,205 @@
+"""Turns that are taken back: rewind, restore, regenerate, and a past message that is edited in a fork."""
+
+import hashlib
+import uuid
+from typing import Any, Final
+
+from temporalio.client import Client
+
+from helix_temporal._reads import SessionReader
+from helix_temporal._updates import Updates, typed
+from helix_temporal.errors import ThreadExistsError
+from helix_temporal.models._json import check_text
+from helix_temporal.models.handles import FindTurnResult, TakeBackRequest, TakeBackResult
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    CallPolicy,
+    ForkFrom,
+    SessionInput,
+    SessionOptions,
+    UserMessage,
+)
+from helix_temporal.models.steps import PutTextInput
+from helix_temporal.workflows import ThreadRequest
+
+INLINE_TEXT_BYTES: Final = 8 * 1024
+"""Longer texts are put aside first, so that the session's history stays small."""
+
+
+class TakingBack(SessionReader):
+    """Takes finished turns back, between turns: where one runs, it is waited for.
+
+    A request counts once under its ``operation_id``; give one if you may have to repeat it.  A thread
+    remembers its newest 8 requests.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        task_queue: str,
+        policy: CallPolicy | None,
+        updates: Updates,
+        options: SessionOptions,
+    ) -> None:
+        super().__init__(client, task_queue, policy)
+        self._updates, self._options = updates, options
+
+    async def rewind(
+        self,
+        session_id: str,
+        to: Head,
+        *,
+        agent: str | None = None,
+        timeout: float = 60.0,
+        operation_id: str | None = None,
+    ) -> Head:
+        """Cut the thread at an earlier head of a finished turn; its state goes back with it.
+
+        Raises:
+            InvalidRequestError, HeadMovedError: ``to`` is not such a head.
+            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
+        return (await self._taken_back(session_id, request, agent, timeout)).head
+
+    async def rewind_to_turn(
+        self,
+        session_id: str,
+        turns: int,
+        *,
+        agent: str | None = None,
+        timeout: float = 60.0,
+        operation_id: str | None = None,
+    ) -> Head:
+        """Keep the first ``turns`` finished turns; below 0: take back so many of the newest.
+
+        Raises:
+            InvalidRequestError: There are not so many.
+            SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
+        return (await self._taken_back(session_id, request, agent, timeout)).head
+
+    async def restore(
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        agent: str | None = None,
+        timeout: float = 60.0,
+        operation_id: str | None = None,
+    ) -> Head:
+        """Go back to a checkpoint: the thread to its head, and the state to what it holds.
+
+        Raises:
+            CheckpointNotFoundError: The session has none of that id.
+            HeadMovedError: The thread does not hold its head: a turn before it was taken back.
+            InvalidRequestError: The workers have no session store.
+            SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, checkpoint=checkpoint_id)
+        return (await self._taken_back(session_id, request, agent, timeout)).head
+
+    async def regenerate(
+        self,
+        session_id: str,
+        *,
+        agent: str | None = None,
+        timeout: float = 600.0,
+        operation_id: str | None = None,
+    ) -> AskResult:
+        """Take the newest turn back and ask its messages anew, under new ids; the result is as `ask`'s.
+
+        Raises:
+            InvalidRequestError: There is no finished turn.
+            SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
+        taken = await self._taken_back(session_id, request, agent, timeout)
+        start = self._input(session_id, agent)
+        return await self._asked(session_id, taken.messages[-1], start, timeout)
+
+    async def edit(
+        self,
+        session_id: str,
+        message_id: str,
+        text: str,
+        target_id: str,
+        *,
+        agent: str,
+        timeout: float = 600.0,
+    ) -> AskResult:
+        """Ask something else where a past message of the user's stands, in a new session.
+
+        ``target_id`` becomes a fork that ends before the message's turn, with the state of that time
+        where a checkpoint has it; the original stays as it is.  The same edit again gives the same answer.
+
+        Raises:
+            InvalidRequestError: No finished turn has such a message of the user's.
+            ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
+        """
+        turn = await self.find_turn(session_id, message_id)
+        edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
+        there = await self._described(target_id) is not None
+        if there and not await self._is_edit(target_id, turn, edited):
+            raise ThreadExistsError(f"thread {target_id!r} exists and is not this edit; choose another id")
+        origin = {"mode": "fork", "fork_from": ForkFrom(thread_id=session_id, at=turn.start.position)}
+        start = self._input(target_id, agent, **({} if there else origin))
+        message = UserMessage(id=edited, **await self._text(target_id, text, edited))
+        return await self._asked(target_id, message, start, timeout)
+
+    async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
+        """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
+        at, last = turn.start.position, turn.start.last_id
+        page = await self.history(target_id, start=max(at - 1, 0), limit=2)
+        found = {page.first + number: message.id for number, message in enumerate(page.messages)}
+        return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
+
+    # -- how
+
+    async def _taken_back(
+        self, session_id: str, request: TakeBackRequest, agent: str | None, timeout: float
+    ) -> TakeBackResult:
+        start = self._input(session_id, agent, mode="continue")
+        result: TakeBackResult = await self._updates.until(
+            session_id, "take_back", request, TakeBackResult, start, timeout
+        )
+        if result.error is not None:
+            raise typed(result.error.split(":", 1)[0], result.error)
+        return result
+
+    async def _asked(
+        self,
+        session_id: str,
+        message: UserMessage,
+        start: SessionInput | None,
+        timeout: float,
+        *,
+        thread_id: str | None = None,
+    ) -> AskResult:
+        result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
+        if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
+            return await self._with_text(thread_id or session_id, result)
+        return result
+
+    def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
+        if agent is None:
+            return None
+        given = {name: value for name, value in fields.items() if value}
+        return SessionInput(
+            session_id=session_id, agent=agent, options=self._options, expects_ask=True, **given
+        )
+
+    async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
+        check_text(text, "text")
+        if len(text.encode()) <= INLINE_TEXT_BYTES:
+            return {"text": text}
+        check_size(len(text.encode()), 1024 * 1024, "text")
+        put = PutTextInput(thread_id=thread_id, message_id=message_id, text=text)
+        reply = await self._thread(ThreadRequest(do="put_text", put_text=put))
+        assert reply.put_text is not None
+        return {"ref": reply.put_text.ref}
