@@ -1,13 +1,16 @@
 """SessionHandle: all that can be asked of one session."""
 
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
+from helix_temporal._live_ask import LiveAsk
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import SessionUsage, TurnInfo
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import ReadMessagesResult
 
 if TYPE_CHECKING:
@@ -25,6 +28,14 @@ class SessionHandle:
     async def ask(self, text: str, **options: Any) -> AskResult:
         """As `SessionClient.ask`."""
         return await self.client.ask(self.session_id, text, agent=self.agent, **options)
+
+    def stream_ask(self, text: str, **options: Any) -> LiveAsk:
+        """As `SessionClient.stream_ask`."""
+        return self.client.stream_ask(self.session_id, text, agent=self.agent, **options)
+
+    def stream(self, **options: Any) -> AsyncGenerator[StoredChunk]:
+        """As `SessionClient.stream`."""
+        return self.client.stream(self.session_id, **options)
 
     async def send(self, text: str, **options: Any) -> str:
         """As `SessionClient.send`."""

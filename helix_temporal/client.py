@@ -3,9 +3,9 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio.client import (
     Client,
@@ -15,7 +15,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._handle import SessionHandle
+from helix_temporal._live_ask import LiveAsk
 from helix_temporal._policies import call_policy
+from helix_temporal._streaming import After, Follow, Until, store_of
 from helix_temporal._taking_back import TakingBack
 from helix_temporal._updates import PASSING, Updates
 from helix_temporal.errors import InvalidRequestError
@@ -34,11 +36,13 @@ from helix_temporal.models.sessions import (
     StopResult,
     UserMessage,
 )
+from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import (
     DeleteThreadInput,
     ForkThreadInput,
 )
 from helix_temporal.settings import Settings, Timeouts
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.workflows import ThreadRequest
 
 _LEAST_VERSION: Final = 10**12
@@ -57,6 +61,8 @@ class SessionClient(TakingBack):
             they must be registered with the server.
         policy: Time-outs and retries of reads, forks and long texts; by default those of the settings that
             the client's `HelixPlugin` was given.
+        streams: Where sessions are shown live; by default where the settings of the client's `HelixPlugin`
+            have it.  Whoever gives one closes it; the plugin's is closed with ``plugin.backends``.
     """
 
     def __init__(
@@ -67,7 +73,9 @@ class SessionClient(TakingBack):
         options: SessionOptions | None = None,
         search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
         policy: CallPolicy | None = None,
+        streams: StreamStore | None = None,
     ) -> None:
+        self._streams = streams
         updates = Updates(client, task_queue, search_attributes or {})
         super().__init__(
             client, task_queue, policy or _policy_of(client), updates, options or SessionOptions()
@@ -110,6 +118,78 @@ class SessionClient(TakingBack):
             session_id, agent, metadata=metadata, mode=mode, thread_id=thread_id, fork_from=fork_from
         )
         return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
+
+    def stream(
+        self,
+        session_id: str,
+        *,
+        after: After | None = None,
+        run_id: str | None = None,
+        message_id: str | None = None,
+        until: Until = "turn",
+    ) -> AsyncGenerator[StoredChunk]:
+        """What the session's stream shows: what is kept, then what comes; over lost connections.
+
+        Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
+        in the thread: an answer that was seen in part only is read with `history`.
+
+        Args:
+            session_id: Whose; one that nobody has talked to yet is waited for.
+            after: Only what comes after this sequence; ``"turn"``: from the beginning of the newest turn.
+            run_id: Only this turn, by the name of its run.
+            message_id: Only the turn that answers this message.
+            until: ``"turn"`` ends with the turn (of those that are not chosen by name: the first that ends);
+                ``"closed"`` with the stream, which no turn ends.
+
+        Raises (while iterating):
+            StreamTruncatedError: What comes next is not kept any more, or the stream was lost and has begun
+                anew; ``facts`` has ``first_available``.
+            StreamAbandonedError: A turn is under way, and nothing was heard of it for too long.
+            StreamFailedError, StreamNotFoundError: The stream was ended by a failure, or deleted, meanwhile.
+            StoreUnavailableError: The store does not answer for half a minute.
+            InvalidConfigError: No stream store is known.
+        """
+        follow = Follow(
+            self.streams, session_id, after=after, run_id=run_id, message_id=message_id, until=until
+        )
+        return follow.chunks()
+
+    def stream_ask(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        message_id: str | None = None,
+        after: int | None = None,
+        **options: Any,
+    ) -> LiveAsk:
+        """As `ask`, with the turn to be watched: iterate over its chunks, then take its ``result()``.
+
+        Args:
+            session_id: As for `ask`.
+            text: As for `ask`.
+            message_id: As for `ask`.
+            after: For a message that was sent before under this ``message_id``: where to look for its turn,
+                0 for all that is kept.
+            options: As for `ask`.
+        """
+        message_id = message_id or uuid.uuid4().hex
+
+        async def ask() -> AskResult:
+            return await self.ask(session_id, text, message_id=message_id, **options)
+
+        return LiveAsk(self.streams, session_id, message_id, ask, after=after)
+
+    @property
+    def streams(self) -> StreamStore:
+        """Where sessions are shown live.
+
+        Raises:
+            InvalidConfigError: No stream store is known.
+        """
+        if self._streams is None:
+            self._streams = store_of(self._client.config(active_config=True)["plugins"])
+        return self._streams
 
     async def send(
         self,
