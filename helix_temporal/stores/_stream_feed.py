@@ -15,6 +15,9 @@ from helix_temporal.stores._stream_rules import View
 PAGE: Final = 500
 """Chunks that are read at once."""
 
+LONGEST_WAIT: Final = 5.0
+"""Seconds that a wait for news lasts at most."""
+
 _MOST_CHUNKS: Final = 1000
 _MOST_BYTES: Final = 4 * 1024 * 1024
 

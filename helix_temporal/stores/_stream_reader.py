@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
-from helix_temporal.errors import StoreCorruptError, StoreUnavailableError, StreamDroppedError
+from helix_temporal.errors import StoreUnavailableError, StreamDroppedError
 from helix_temporal.models.chunks import ChunkBase
 from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamStatus
 from helix_temporal.stores import _stream_rules as rules
@@ -129,10 +129,9 @@ class Reading(Generic[T]):
 
     def _take_page(self, view: View) -> None:
         if not view.chunks or view.chunks[0].sequence != self._after + 1:
-            raise StoreCorruptError(
-                f"stream {view.head.stream_id!r} lacks chunk {self._after + 1}, which its head counts; "
-                "delete it"
-            )
+            # A server that was short of memory may have evicted them.
+            first = view.chunks[0].sequence if view.chunks else view.head.last + 1
+            raise rules.truncated(view.head.stream_id, self._after + 1, first)
         self._ready.extend(view.chunks)
 
     def _over(self, view: View) -> bool:

@@ -302,12 +302,17 @@ def place(head: Head, after: int) -> int:
         return after
     if after < head.facts.resync_at and head.facts.resync_at >= head.first:
         return head.facts.resync_at - 1
-    raise StreamTruncatedError(
-        f"stream {head.stream_id!r}: chunk {after + 1} was trimmed, the first that is there is {head.first}; "
+    raise truncated(head.stream_id, after + 1, head.first)
+
+
+def truncated(stream_id: str, wanted: int, first: int) -> StreamTruncatedError:
+    """The error for a reader who comes too late."""
+    return StreamTruncatedError(
+        f"stream {stream_id!r}: chunk {wanted} was trimmed, the first that is there is {first}; "
         "load the session and read on from there",
-        stream_id=head.stream_id,
-        first_available=head.first,
-        position=after + 1,
+        stream_id=stream_id,
+        first_available=first,
+        position=wanted,
     )
 
 

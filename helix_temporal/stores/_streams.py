@@ -25,7 +25,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamLimits
 from helix_temporal.stores import _stream_rules as rules
-from helix_temporal.stores._stream_feed import PAGE, Feed, News
+from helix_temporal.stores._stream_feed import LONGEST_WAIT, PAGE, Feed, News
 from helix_temporal.stores._stream_reader import Reading
 from helix_temporal.stores._stream_rules import Batch, Change, Refused, View, Written
 from helix_temporal.stores._stream_writer import Writing
@@ -34,9 +34,6 @@ T = TypeVar("T", ChunkBase, StoredChunk)
 
 _TRIES: Final = 50
 """Of a change whose stream was changed by somebody else meanwhile."""
-
-_BLOCK: Final = 5.0
-"""Seconds that a look for news lasts at most."""
 
 _MOST: Final = 2**53
 
@@ -158,7 +155,7 @@ class Streams(ABC):
             for ended in [key for key, each in self._feeds.items() if not each.running]:
                 del self._feeds[ended]
             # Looked at often enough to notice in time that a producer is silent.
-            seconds = min(_BLOCK, max(0.05, self.limits.abandoned_after / 4))
+            seconds = min(LONGEST_WAIT, max(0.05, self.limits.abandoned_after / 4))
             feed = self._feeds[stream_id] = Feed(self, view, seconds)
         return feed
 

@@ -1,11 +1,19 @@
 """The door to everything on one Redis."""
 
+from typing import Final
+
+from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
+from helix_temporal.stores._stream_feed import LONGEST_WAIT
 from helix_temporal.stores.redis._connection import Connection
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.sessions import RedisSessions
+from helix_temporal.stores.redis.streams import RedisStreams
 from helix_temporal.stores.redis.threads import RedisThreads
 from helix_temporal.stores.redis.usage import RedisUsage
+
+_MOST_READ: Final = 1024
+"""Streams that one process reads at a time; readers of more of them wait."""
 
 
 class RedisBackend:
@@ -20,6 +28,7 @@ class RedisBackend:
         timeout: Seconds for one operation.
         max_connections: At most so many operations at a time; more wait.
         session_ttl: Seconds that a session is kept after its last commit; see `RedisSessions`.
+        stream_limits: What is kept of streams.
 
     Raises:
         InvalidConfigError: The prefix or the URL is not acceptable.
@@ -34,6 +43,7 @@ class RedisBackend:
         timeout: float = 5.0,
         max_connections: int = 64,
         session_ttl: float | None = None,
+        stream_limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
         self._connection = Connection(
             url, prefix=prefix, cluster=cluster, timeout=timeout, max_connections=max_connections
@@ -43,6 +53,11 @@ class RedisBackend:
         self.sessions = RedisSessions(self._connection, session_ttl=session_ttl)
         self.locks = RedisLocks(self._connection)
         self.usage = RedisUsage(self._connection)
+        # Reads that wait take a connection each, for as long as they wait.
+        blocking = Connection(
+            url, prefix=prefix, cluster=cluster, timeout=timeout + LONGEST_WAIT, max_connections=_MOST_READ
+        )
+        self.streams = RedisStreams(self._connection, blocking, stream_limits)
 
     async def check(self) -> None:
         """Refuse a server that would lose data; see `HotTier.check` and `SessionRecords.check`."""
@@ -50,4 +65,5 @@ class RedisBackend:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.streams.close()
         await self._connection.close()

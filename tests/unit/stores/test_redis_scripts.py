@@ -10,7 +10,7 @@ SCRIPTS = {
     for path in (files("helix_temporal.stores.redis") / "lua").iterdir()
 }
 
-GIVEN = {"key", "staging", "session", "order", "rows", "entries", "marks"}
+GIVEN = {"key", "staging", "session", "order", "rows", "entries", "marks", "head", "chunks", "keys"}
 """Names that scripts give to members of KEYS."""
 
 
@@ -22,9 +22,17 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
         found
         == {
             "DEL": set(),
-            "UNLINK": {"drop", "evict", "install", "rebase", "session_commit"},
+            "UNLINK": {
+                "drop",
+                "evict",
+                "install",
+                "rebase",
+                "session_commit",
+                "stream_append",
+                "stream_drop",
+            },
             "EXPIRE": set(),
-            "PEXPIRE": {"evict", "stage"},
+            "PEXPIRE": {"_stream", "evict", "stage"},
             "PEXPIREAT": {"session_commit"},
             "RENAME": {"install"},
         }[command]
@@ -55,3 +63,8 @@ def test_a_sessions_end_of_life_is_not_its_threads() -> None:
 def test_no_script_sorts_texts(name: str) -> None:
     """Lua compares texts by the server's locale: the same data would be in another order elsewhere."""
     assert "table.sort" not in SCRIPTS[name]
+
+
+def test_only_the_keys_of_a_stream_end_with_it() -> None:
+    """A stream may have the id of a session: what ends by itself is the stream's alone."""
+    assert set(re.findall(r"'PEXPIRE', (\w+)", SCRIPTS["_stream"])) == {"head", "chunks", "keys"}

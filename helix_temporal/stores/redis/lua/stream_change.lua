@@ -1,0 +1,17 @@
+-- ARGV: id, made, revision, last sequence (or empty) that were seen; fence, status, facts, chunk (or empty), ttl.
+-- The last sequence; nothing if the stream is not what was seen.
+if not row[ID] or row[MADE] ~= ARGV[2] or row[REVISION] ~= ARGV[3] then return {} end
+if (ARGV[4] ~= '' and row[LAST] ~= ARGV[4]) or lower(ARGV[5] == '' and '0' or ARGV[5], row[FENCE]) then
+  return {}
+end
+local first, last, revision = row[FIRST], row[LAST], text(tonumber(row[REVISION]) + 1)
+if ARGV[8] ~= '' then
+  last = text(tonumber(last) + 1)
+  first = last
+  redis.call('XTRIM', chunks, 'MAXLEN', '0')
+  redis.call('XADD', chunks, last .. '-0', 'r', '', 't', mark(row[MADE]), 'b', ARGV[8])
+end
+redis.call('XADD', chunks, last .. '-' .. revision, 's', ARGV[6])
+redis.call('HSET', head, 's', ARGV[6], 'f', ARGV[5], 'a', first, 'z', last, 'r', revision, 'u', now, 'x', ARGV[7])
+keep(ARGV[9])
+return {last}

@@ -1,0 +1,173 @@
+"""Streams in Redis or Valkey: a Redis Stream each, one script an operation, one blocking read a process.
+
+``{prefix}{stream}:stream`` is the head, ``…:chunks`` the Redis Stream, ``…:keys`` the dedup keys; all in one
+slot.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis, RedisCluster
+
+from helix_temporal.errors import InvalidIdError
+from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
+from helix_temporal.stores._stream_feed import PAGE, News
+from helix_temporal.stores._stream_rules import (
+    Batch,
+    Change,
+    Head,
+    Refused,
+    View,
+    Written,
+    facts_from,
+)
+from helix_temporal.stores._streams import Streams
+from helix_temporal.stores.redis._connection import Connection, Value
+from helix_temporal.stores.redis._scripts import Script, assembled
+
+_APPEND: Final = assembled("stream_append", "_stream")
+_VIEW: Final = assembled("stream_view", "_stream")
+_CHANGE: Final = assembled("stream_change", "_stream")
+_DROP: Final = assembled("stream_drop", "_stream")
+
+_MARK: Final = 8
+"""So much of a stream's token is in its chunks."""
+
+
+class RedisStreams(Streams):
+    """`StreamStore` on one Redis or Valkey, or one cluster.  Made by `RedisBackend`.
+
+    A write is one round trip.  Readers of one process share one blocking read a stream, on connections of
+    their own; it costs the server nothing while nothing comes.
+
+    Args:
+        connection: For writes and looks.
+        blocking: Another one for reads that wait: as many connections as streams are read at a time, and a
+            deadline longer than the longest wait.
+        limits: What is kept; a stream expires by itself.
+    """
+
+    def __init__(
+        self, connection: Connection, blocking: Connection, limits: StreamLimits = DEFAULT_LIMITS
+    ) -> None:
+        super().__init__(limits)
+        self._connection, self._blocking = connection, blocking
+        self._ttl: Value = "" if limits.ttl is None else int(limits.ttl * 1000)
+
+    async def close(self) -> None:
+        """See `StreamStore.close`."""
+        await super().close()
+        await self._blocking.close()
+
+    async def _append(self, batch: Batch) -> Written | Refused:
+        word, *rest = await self._run(
+            _APPEND,
+            batch.stream_id,
+            batch.made,
+            "1" if batch.create else "",
+            "" if batch.fence is None else batch.fence,
+            batch.run_id,
+            self.limits.max_chunks,
+            self._ttl,
+            *(value for entry in batch.entries for value in entry),
+        )
+        if word == b"ok":
+            return Written(rest[0].decode(), tuple(map(int, rest[1:])))
+        if word == b"fenced":
+            return Refused("fenced", fence=int(rest[0]))
+        if word == b"closed":
+            return Refused("closed", status=rest[0].decode())
+        return Refused("absent")
+
+    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+        answer = await self._run(_VIEW, stream_id, after, limit)
+        if not answer:
+            return None
+        now, row, entries = answer
+        return View(_head(stream_id, row), int(now), _chunks(entries))
+
+    async def _change(self, change: Change) -> int | None:
+        before = change.before
+        answer = await self._run(
+            _CHANGE,
+            before.stream_id,
+            before.made,
+            before.revision,
+            before.last if change.settled else "",
+            "" if change.fence is None else change.fence,
+            change.status,
+            change.facts.to_bytes(),
+            change.chunk or b"",
+            self._ttl,
+        )
+        return int(answer[0]) if answer else None
+
+    async def _drop(self, stream_id: str) -> bool:
+        (there,) = await self._run(_DROP, stream_id)
+        return bool(there)
+
+    async def _news(self, view: View, after: int, seconds: float) -> News:
+        key = self._keys(view.head.stream_id)[1]
+        command = ("XREAD", "COUNT", PAGE, "BLOCK", max(1, int(seconds * 1000)), "STREAMS", key)
+
+        async def call(client: Redis | RedisCluster) -> Any:
+            place = f"{after}-{view.head.revision}"
+            alone: Any = client
+            if isinstance(client, RedisCluster):
+                # Named, since the driver would ask the server each time where the key is in the command.
+                cluster: Any = client
+                node = cluster.get_node_from_key(key)
+                return await cluster.execute_command(*command, place, target_nodes=[node])
+            return await alone.execute_command(*command, place)
+
+        answer = await self._blocking.within_deadline(call)
+        if not answer:
+            return News(look=True)
+        ((_, entries),) = answer
+        made = view.head.made[:_MARK].encode()
+        found = [(id_, each) for id_, each in entries if b"b" in each and each[b"t"].endswith(made)]
+        chunks = [_stored(id_, each[b"r"], each[b"t"], each[b"b"]) for id_, each in found]
+        return News(chunks, look=len(chunks) < len(entries))
+
+    async def _run(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
+        answer: Any = await self._connection.run(script, self._keys(stream_id), stream_id, *args)
+        if answer == [b"X"]:
+            raise InvalidIdError(
+                f"stream id {stream_id!r}: its place is taken by another id with the same hashed form; "
+                "use another id"
+            )
+        found: list[Any] = answer
+        return found
+
+    def _keys(self, stream_id: str) -> tuple[str, str, str]:
+        start = f"{self._connection.key(stream_id)}:stream"
+        return start, f"{start}:chunks", f"{start}:keys"
+
+
+def _head(stream_id: str, row: Sequence[bytes]) -> Head:
+    _, made, status, fence, first, last, revision, created, updated, facts = row
+    return Head(
+        stream_id,
+        made.decode(),
+        status.decode(),  # type: ignore[arg-type]
+        first=int(first),
+        last=int(last),
+        revision=int(revision),
+        fence=int(fence) if fence else None,
+        created_at=int(created),
+        updated_at=int(updated),
+        facts=facts_from(facts, stream_id),
+    )
+
+
+def _chunks(entries: Sequence[Any]) -> tuple[StoredChunk, ...]:
+    """The chunks among the entries of a Redis Stream."""
+    return tuple(
+        _stored(id_, fields[1], fields[3], fields[5])
+        for id_, fields in entries
+        if len(fields) == 6  # names and values of run, mark and body; others tell of a change
+    )
+
+
+def _stored(id_: bytes, run_id: bytes, mark: bytes, body: bytes) -> StoredChunk:
+    return StoredChunk(int(id_.partition(b"-")[0]), run_id.decode(), int(mark.partition(b" ")[0]), body)

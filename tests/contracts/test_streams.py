@@ -1,0 +1,52 @@
+"""Every stream store keeps the same promises."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from helix_temporal.models.streams import StreamLimits
+from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.redis.streams import RedisStreams
+from helix_temporal.testing.contracts._streams_base import MakeStreams
+from helix_temporal.testing.contracts.streams import StreamContract
+
+
+class TestMemoryStreams(StreamContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[MakeStreams]:
+        """Memory is of one process: the same limits have the same store."""
+        stores: dict[StreamLimits, MemoryStreams] = {}
+        yield lambda limits: stores.setdefault(limits, MemoryStreams(limits))
+        for store in stores.values():
+            await store.close()
+
+
+async def on_redis(url: str, prefix: str, *, cluster: bool) -> AsyncIterator[MakeStreams]:
+    """Stores with connections of their own."""
+    backends: list[RedisBackend] = []
+
+    def make(limits: StreamLimits) -> RedisStreams:
+        made = RedisBackend(url, prefix=prefix, cluster=cluster, timeout=60, stream_limits=limits)
+        backends.append(made)
+        return made.streams
+
+    yield make
+    for backend in backends:
+        await backend.close()
+
+
+class TestRedisStreams(StreamContract):
+    @pytest.fixture
+    async def make(self, redis_url: str, redis_prefix: str) -> AsyncIterator[MakeStreams]:
+        """One server."""
+        async for make in on_redis(redis_url, redis_prefix, cluster=False):
+            yield make
+
+
+class TestRedisClusterStreams(StreamContract):
+    @pytest.fixture
+    async def make(self, redis_cluster: str, redis_prefix: str) -> AsyncIterator[MakeStreams]:
+        """Three primaries."""
+        async for make in on_redis(redis_cluster, redis_prefix, cluster=True):
+            yield make
