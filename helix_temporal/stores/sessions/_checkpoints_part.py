@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from helix_temporal.errors import InvalidRequestError, StoreUnavailableError
+from helix_temporal.errors import InvalidRequestError, StoreUnavailableError, ThreadBehindStateError
 from helix_temporal.models.checkpoints import Checkpoint, CheckpointMeta
 from helix_temporal.models.messages import from_record
 from helix_temporal.models.queries import DEFAULT_LIMIT, Page, SessionSnapshot
@@ -87,7 +87,13 @@ class CheckpointsPart(MessagesPart):
             if await self._settled(seen):
                 return None
             check_version(state, expected)
-            order = await self._order(seen, checkpoint.head, epoch)
+            try:
+                order = await self._order(seen, checkpoint.head, epoch)
+            except ThreadBehindStateError:
+                # Another restore may have cut the thread since the look: what counts then is the version.
+                if (await self._see(session_id)).view.revision != seen.view.revision:
+                    return None
+                raise
             later = await self._metas(session_id, after=(checkpoint.seq, checkpoint.id))
             return _checkpoints.restore(seen, checkpoint, later, order)
 

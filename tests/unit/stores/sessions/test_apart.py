@@ -177,6 +177,24 @@ class TestARestore:
         assert header is not None
         assert header.head == Head(position=2, last_id="b")
 
+    async def test_that_meets_a_thread_cut_since_its_look_is_told_of_the_version(
+        self, place: Apart, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of two that go back the later one has lost to the other, not its messages."""
+        await a_session(place)
+        first = await committed(place, "one", "a", "b")
+        second = await committed(place, "two", "c", "d")
+        version, facts = (await loaded(place)).version, place.threads.facts
+
+        async def after_another(thread_id: str) -> Any:
+            monkeypatch.undo()
+            await place.another().restore_checkpoint("s", first)
+            return await facts(thread_id)
+
+        monkeypatch.setattr(place.threads, "facts", after_another)
+        with pytest.raises(StaleStateError):
+            await place.store.restore_checkpoint("s", second, expected_version=version)
+
     async def test_that_is_repeated_late_cuts_nothing_new(self, place: Apart) -> None:
         """Messages that came after it are not its business."""
         await a_session(place)
