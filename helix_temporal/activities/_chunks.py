@@ -12,6 +12,7 @@ from helix_temporal.models import chunks
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
+from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 
 SHOWN: Final = 16 * 1024
@@ -75,12 +76,13 @@ def turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: boo
     """The turn is over; with the answer that is its last message, if it has one."""
     status, reason = ending(request)
     answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
-    return run_over(run_of(request), status.value, reason or status.value, **answer)
+    ended = chunks.RunEnded(status=status.value, exit_reason=reason or status.value, **answer)
+    return Keyed(ended, f"run/{run_of(request)}/ended")
 
 
-def run_over(run_id: str, status: str, reason: str, **answer: Any) -> Keyed:
-    """The run has ended in this way."""
-    ended = chunks.RunEnded(status=status, exit_reason=reason, agent_id=run_id, **answer)
+def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
+    """The turn came to no end of its own, and does not stay in the thread."""
+    ended = chunks.RunEnded(status=status.value, exit_reason=reason, in_thread=False)
     return Keyed(ended, f"run/{run_id}/ended")
 
 

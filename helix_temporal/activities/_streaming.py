@@ -81,20 +81,21 @@ class Streaming:
     async def opened(self, request: OpenSessionInput, epoch: int) -> None:
         """A session was opened again because its turn was aborted, or was taken back to an earlier turn."""
         if request.abandoned is not None:
-            await self._run_ended(request.session_id, request.abandoned, RunStatus.ABORTED, epoch)
+            cut = made.turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
+            await self._tell(request.session_id, request.abandoned, epoch, [cut])
         if request.rewind_to is not None:
             await self._resync(request.session_id, epoch)
 
     async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""
-        if run_id is not None and request.session_id is not None:
-            failed = request.status == SessionStatus.FAILED.value
-            status = RunStatus.FAILED if failed else RunStatus.INTERRUPTED
-            # As in the thread, a step that may still be running is shut out.
-            await self._run_ended(request.session_id, run_id, status, request.epoch + 1)
-
-    async def _run_ended(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
-        await self._tell(session_id, run_id, epoch, [made.run_over(run_id, status.value, status.value)])
+        if run_id is None or request.session_id is None:
+            return
+        if request.status == SessionStatus.FAILED.value:
+            cut = made.turn_is_cut(run_id, RunStatus.FAILED, "failed")
+        else:
+            cut = made.turn_is_cut(run_id, RunStatus.INTERRUPTED, "cancelled")
+        # As in the thread, a step that may still be running is shut out.
+        await self._tell(request.session_id, run_id, request.epoch + 1, [cut])
 
     async def _resync(self, session_id: str, epoch: int) -> None:
         """What was shown of the turns that are cut counts no longer."""

@@ -227,6 +227,7 @@ class RunEnded(ChunkBase):
     Attributes:
         status: The run's.
         exit_reason: Why it ended, in a word.
+        in_thread: False where nothing of the turn stays in the thread, whatever was shown of it.
         message_id: Of the answer, if there is one.
         position: Where that stands in the thread.
     """
@@ -234,6 +235,7 @@ class RunEnded(ChunkBase):
     type: Literal["run_ended"] = "run_ended"
     status: str
     exit_reason: str | None = None
+    in_thread: bool = True
     position: int | None = None
 
 

@@ -1,8 +1,9 @@
 """What a consumer shows of a stream: a pure fold over its chunks.
 
-Text of a discarded attempt disappears, and comes back if that attempt's answer was committed after all (its
-worker only could not say so).  Feeding a chunk that was fed before changes nothing as long as sequences are
-given.
+Text of a discarded attempt disappears, as it does when another attempt of its step begins, and comes back if
+that attempt's answer was committed after all (its worker only could not say so).  Of a turn that does not
+stay in the thread nothing is shown.  Feeding a chunk that was fed before changes nothing as long as
+sequences are given.
 """
 
 from collections.abc import Iterator
@@ -79,6 +80,8 @@ class StreamView:
         self._messages: dict[str, MessageView] = {}
         self._void: dict[str, int] = {}
         self._committed: dict[str, str] = {}
+        self._newest: dict[str, str] = {}
+        self._before: frozenset[str] = frozenset()
         self._tools: dict[str, ToolView] = {}
 
     @property
@@ -117,7 +120,8 @@ class StreamView:
         committed = self._committed.get(message.step_id)
         if committed is not None:
             return committed == message.message_id
-        return message.attempt > self._void.get(message.step_id, 0)
+        newest = self._newest.get(message.step_id, message.message_id) == message.message_id
+        return newest and message.attempt > self._void.get(message.step_id, 0)
 
     def _of(self, chunk: ChunkBase) -> MessageView:
         key = chunk.message_id or ""
@@ -146,6 +150,10 @@ class StreamView:
         message.step_id = chunk.step_id
         if isinstance(chunk, StepStarted):
             message.attempt = chunk.attempt
+            # Whatever the earlier ones were called: one that was opened anew counts its attempts anew.
+            self._newest[chunk.step_id] = message.message_id
+            self._void.pop(chunk.step_id, None)
+            self._committed.pop(chunk.step_id, None)
         else:
             message.committed = True
             self._committed[chunk.step_id] = message.message_id
@@ -154,9 +162,12 @@ class StreamView:
         match chunk:
             case RunStarted():
                 self.run_id, self.turn, self.status = chunk.agent_id, chunk.turn, "running"
-                self._tools = {}
+                self._tools, self._before = {}, frozenset(self._messages)
             case RunEnded():
                 self.status = chunk.status
+                if not chunk.in_thread:
+                    kept = self._before
+                    self._messages = {key: each for key, each in self._messages.items() if key in kept}
             case Suspended():
                 self.status = "suspended"
             case Output():
