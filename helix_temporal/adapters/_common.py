@@ -23,8 +23,8 @@ from helix_temporal.models.messages import (
     to_record,
 )
 
-MAX_INVALID: Final = 16 * 1024
-"""Characters that are kept of arguments that could not be read."""
+MAX_INVALID: Final = 256
+"""Characters that are kept of arguments that could not be read: few enough for a workflow to carry them."""
 
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Ids of calls that Anthropic takes; the others take them as well."""
@@ -223,7 +223,7 @@ def _arguments(given: str | object) -> JsonObject:
             raise InvalidMessageError(f"a JSON object expected, got {type(value).__name__}")
         check_json(value, "arguments")
     except (ValueError, RecursionError, InvalidMessageError) as error:
-        return not_arguments(clean(text[:MAX_INVALID]), clean(str(error)))
+        return not_arguments(clean(text[:MAX_INVALID]), clean(str(error))[:100])
     return value
 
 

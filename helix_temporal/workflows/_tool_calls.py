@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.messages import ToolCall, Usage
+from helix_temporal.models.messages import ToolCall, Usage, why_not_run
 from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
 from helix_temporal.models.suspensions import AnsweredCall
 from helix_temporal.workflows._calls import Calls, ToolFailedError
@@ -56,6 +56,9 @@ class ToolCalls:
         if facts is None:
             known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
+        told = why_not_run(call)
+        if told is not None:
+            return ToolResult(text=told, is_error=True)
         return await self._run_tool(facts, run_id, result, ordinal, call)
 
     async def _run_tool(
