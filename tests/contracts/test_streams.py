@@ -6,6 +6,8 @@ import pytest
 
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.streams import RedisStreams
 from helix_temporal.testing.contracts._streams_base import MakeStreams
@@ -19,6 +21,25 @@ class TestMemoryStreams(StreamContract):
         stores: dict[StreamLimits, MemoryStreams] = {}
         yield lambda limits: stores.setdefault(limits, MemoryStreams(limits))
         for store in stores.values():
+            await store.close()
+
+
+class TestPostgresStreams(StreamContract):
+    @pytest.fixture
+    async def make(
+        self, postgres: PostgresBackend, another_postgres: PostgresBackend
+    ) -> AsyncIterator[MakeStreams]:
+        """A real server; every other store has other connections."""
+        adapters = (postgres.adapter, another_postgres.adapter)
+        stores: list[PostgresStreams] = []
+
+        def make(limits: StreamLimits) -> PostgresStreams:
+            adapter = adapters[len(stores) % 2]
+            stores.append(PostgresStreams(adapter, table_prefix=postgres.table_prefix, limits=limits))
+            return stores[-1]
+
+        yield make
+        for store in stores:
             await store.close()
 
 

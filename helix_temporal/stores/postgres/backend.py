@@ -1,11 +1,13 @@
 """The door to everything in one PostgreSQL database."""
 
+from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
 from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
+from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.threads import PostgresThreads
 from helix_temporal.stores.postgres.usage import PostgresUsage
 
@@ -22,6 +24,7 @@ class PostgresBackend:
         statement_cache_size: 0 behind a pooler in transaction mode; see `AsyncpgAdapter.from_dsn`.
         max_connections: At most so many operations at a time; more wait.
         timeout: Seconds for one statement.
+        stream_limits: What is kept of streams.
 
     Raises:
         InvalidConfigError: The DSN or the prefix is not acceptable.
@@ -35,6 +38,7 @@ class PostgresBackend:
         statement_cache_size: int = 256,
         max_connections: int = 16,
         timeout: float = 10.0,
+        stream_limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
         self.table_prefix = table_prefix
         self.adapter = AsyncpgAdapter.from_dsn(
@@ -48,6 +52,7 @@ class PostgresBackend:
         self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
         self.locks = PostgresLocks(self.adapter, table_prefix=table_prefix)
         self.usage = PostgresUsage(self.adapter, table_prefix=table_prefix)
+        self.streams = PostgresStreams(self.adapter, table_prefix=table_prefix, limits=stream_limits)
         self.migrations = PostgresMigrations(self.adapter, table_prefix=table_prefix)
 
     async def check(self) -> None:
@@ -56,4 +61,5 @@ class PostgresBackend:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.streams.close()
         await self.adapter.close()

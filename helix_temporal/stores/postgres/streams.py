@@ -1,0 +1,163 @@
+"""Streams in PostgreSQL: a row a chunk, one statement a write, by the server's clock."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
+from helix_temporal.stores._stream_feed import News
+from helix_temporal.stores._stream_log import admitted
+from helix_temporal.stores._stream_rules import Batch, Change, Facts, Head, Refused, View, Written, facts_from
+from helix_temporal.stores._streams import Streams
+from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._queries import Queries
+from helix_temporal.stores.postgres._stream_polling import Place, Polling
+
+_PURGE_EVERY: Final = 600.0
+_PURGED_AT_ONCE: Final = 200
+
+
+class PostgresStreams(Streams):
+    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+
+    A write is one statement.  All readers of one process together ask every 10 to 100 ms how far their
+    streams are; chunks are that late.  Streams that have expired are removed by whoever makes one, every ten
+    minutes.
+
+    Args:
+        table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
+        limits: What is kept.
+
+    Raises:
+        InvalidConfigError: The prefix or a limit is not acceptable.
+    """
+
+    def __init__(
+        self,
+        adapter: PostgresAdapter,
+        *,
+        table_prefix: str = DEFAULT_PREFIX,
+        limits: StreamLimits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__(limits)
+        self._adapter, self._queries = adapter, Queries(table_prefix)
+        self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
+        self._polling = Polling(self._places)
+        self._next_purge = 0.0
+
+    async def close(self) -> None:
+        """See `StreamStore.close`."""
+        await super().close()
+        await self._polling.close()
+
+    async def _append(self, batch: Batch) -> Written | Refused:
+        if batch.create:
+            await self._purge()
+            return await transact(self._adapter, lambda work: self._made(work, batch))
+        written = await self._written(self._adapter, batch)
+        if written is not None:
+            return written
+        return await transact(self._adapter, lambda work: self._settled(work, batch))
+
+    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+        rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
+        if not rows:
+            return None
+        chunks = (
+            StoredChunk(row["sequence"], row["run_id"], row["written_at"], row["body"])
+            for row in rows
+            if row["sequence"] is not None
+        )
+        return View(_head(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
+
+    async def _change(self, change: Change) -> int | None:
+        before = change.before
+        last: int | None = await self._adapter.fetchval(
+            self._queries["stream_change"],
+            before.stream_id,
+            before.made,
+            before.revision,
+            before.last if change.settled else None,
+            change.fence,
+            change.status,
+            change.facts.to_bytes(),
+            change.chunk,
+            self._ttl,
+        )
+        return last
+
+    async def _drop(self, stream_id: str) -> bool:
+        return bool(await self._adapter.fetchval(self._queries["stream_drop"], stream_id))
+
+    async def _news(self, view: View, after: int, seconds: float) -> News:
+        head = view.head
+        await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
+        return News(look=True)
+
+    async def _written(self, work: PostgresExecutor, batch: Batch) -> Written | None:
+        """The batch's sequences; None if it may not be appended, or not like this."""
+        rows = await work.fetch(
+            self._queries["stream_append"],
+            batch.stream_id,
+            batch.made,
+            batch.fence,
+            batch.run_id,
+            [key for key, _ in batch.entries],
+            [body for _, body in batch.entries],
+            self.limits.max_chunks,
+            self._ttl,
+        )
+        if not rows:
+            return None
+        return Written(batch.made, tuple(row["sequence"] for row in rows if row["n"] is not None))
+
+    async def _made(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
+        """Append to the stream that there is, or to a new one."""
+        await work.fetchval(self._queries["stream_purge"], batch.stream_id, 1)
+        await work.execute(
+            self._queries["stream_make"], batch.stream_id, batch.made, Facts().to_bytes(), self._ttl
+        )
+        return await self._settled(work, batch)
+
+    async def _settled(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
+        """Append, or say why not."""
+        row = await work.fetchrow(self._queries["stream_lock"], batch.stream_id)
+        head = None if row is None else _head(batch.stream_id, row)
+        made = batch.made if head is None else head.made
+        keys = [key for key, _ in batch.entries if key]
+        rows = await work.fetch(self._queries["stream_known"], made, keys)
+        known: Mapping[str, int] = {row["key"]: row["sequence"] for row in rows}
+        after = Refused("absent") if head is None else admitted(head, batch, known, head.updated_at)
+        if isinstance(after, Refused):
+            return after
+        if head is not None and head.status != "active":
+            return Written(made, tuple(known[key] for key, _ in batch.entries))
+        meant = Batch(batch.stream_id, made, fence=batch.fence, run_id=batch.run_id, entries=batch.entries)
+        return await self._written(work, meant) or Refused("absent")
+
+    async def _places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
+        rows: list[Any] = await self._adapter.fetch(self._queries["stream_news"], list(stream_ids))
+        return {row["stream_id"]: (row["made"], row["last"], row["revision"]) for row in rows}
+
+    async def _purge(self) -> None:
+        if (now := time.monotonic()) < self._next_purge:
+            return
+        self._next_purge = now + _PURGE_EVERY
+        while await self._adapter.fetchval(self._queries["stream_purge"], None, _PURGED_AT_ONCE):
+            pass
+
+
+def _head(stream_id: str, row: Any) -> Head:
+    return Head(
+        stream_id,
+        row["made"],
+        row["status"],
+        first=row["first"],
+        last=row["last"],
+        revision=row["revision"],
+        fence=row["fence"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        facts=facts_from(row["facts"], stream_id),
+    )
