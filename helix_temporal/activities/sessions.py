@@ -98,6 +98,7 @@ class SessionActivities:
                     reopen=as_reopen(request.reopen),
                     rewind_to=request.rewind_to,
                     slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
+                    begun_with=agent.adapter,
                 ),
                 progress,
             )

@@ -125,6 +125,11 @@ class Agent:
                 f"got {self.instructions_mode!r}"
             )
 
+    @property
+    def adapter(self) -> str:
+        """Name of the model's adapter, such as ``anthropic``; empty for a model that has none."""
+        return str(getattr(self.model, "adapter", ""))
+
     def tool(self, name: str) -> Tool | None:
         """The tool of this name, or None: models do ask for tools that aren't there."""
         return next((tool for tool in self.tools if tool.name == name), None)

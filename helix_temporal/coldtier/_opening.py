@@ -135,7 +135,8 @@ class Opening:
     def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> Base:
         if old is None:
             version = 1 if request.slice else 0
-            return Base(archive, (), 0, EMPTY, None, None, request.slice, version, request.adapter)
+            adapter = request.adapter or request.begun_with
+            return Base(archive, (), 0, EMPTY, None, None, request.slice, version, adapter)
         check_adapter(request, old.adapter)
         end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
         return Base(

@@ -113,7 +113,7 @@ class HotThreads:
                 request.owner,
                 slice=request.slice,
                 slice_version=1 if request.slice else 0,
-                adapter=request.adapter,
+                adapter=request.adapter or request.begun_with,
                 born=request.epoch,
                 origin=origin,
             )

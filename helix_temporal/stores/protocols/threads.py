@@ -82,6 +82,8 @@ class OpenThread:
             replaces the whole thread.
         slice: State to store with a thread that is created.
         adapter: Format of the bodies; must agree with what the thread remembers.
+        begun_with: Adapter of the model that a session begins with: remembered by a thread that is
+            created without ``adapter``, and never compared, as sessions may change their model.
     """
 
     thread_id: str
@@ -93,6 +95,7 @@ class OpenThread:
     records: tuple[Record, ...] = ()
     slice: bytes = b""
     adapter: str = ""
+    begun_with: str = ""
 
 
 @dataclass(frozen=True, slots=True)

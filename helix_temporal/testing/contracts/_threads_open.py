@@ -128,6 +128,16 @@ class OpenContract(ThreadFixtures):
         await author.open(adapter="anthropic")
         assert (await author.later().open()).header.adapter == "anthropic"
 
+    async def test_a_session_may_go_on_with_another_adapter(
+        self, threads: ThreadStore, thread_id: str
+    ) -> None:
+        """What a thread began with is remembered; who answers next may be somebody else."""
+        for at, name in enumerate(("anthropic", "openai"), 1):
+            opened = await threads.open(
+                OpenThread(thread_id, at, "run-1", slice=b"{}", begun_with=name),
+            )
+            assert opened.header.adapter == "anthropic"
+
 
 class FencingContract(ThreadFixtures):
     """A higher epoch shuts out lower ones, whatever they try; nothing changes."""
