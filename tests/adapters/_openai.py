@@ -7,7 +7,7 @@ import openai
 
 from helix_temporal.agents import complete
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
-from helix_temporal.models.messages import Message
+from helix_temporal.models.messages import Message, from_record, to_record
 from tests.adapters._standin import Reply, StandIn, events
 
 KEY = "sk-secret"
@@ -42,8 +42,8 @@ def result(call_id: str, content: Any, message_id: str | None = None, **fields: 
 
 
 def answered(response: ModelResponse, message_id: str = "a1") -> Message:
-    """The message that a step makes of a response."""
-    return Message(
+    """The message that a step makes of a response, as a store gives it back."""
+    message = Message(
         id=message_id,
         role="assistant",
         content=response.content,
@@ -51,6 +51,7 @@ def answered(response: ModelResponse, message_id: str = "a1") -> Message:
         finish=response.finish,
         provider=response.provider,
     )
+    return from_record(to_record(message))
 
 
 async def said(model: Any, request: ModelRequest) -> tuple[ModelResponse, list[ModelEvent]]:

@@ -21,9 +21,7 @@ from helix_temporal.models.messages import (
     Message,
     ToolCall,
     Usage,
-    from_record,
     invalid_arguments,
-    to_record,
 )
 from tests.adapters._openai import (
     KEY,
@@ -113,8 +111,8 @@ async def test_reasoning_and_calls_go_back_byte_for_byte(
     standin.will(responses(*items), responses(text_item("Sunny.")))
 
     response, seen = await said(model, asking(user("weather?"), tools=(WEATHER,)))
-    stored = from_record(to_record(answered(response)))
-    await said(model, asking(user("weather?"), stored, result("call_A", "sun"), result("call_B", "rain")))
+    answer = answered(response)
+    await said(model, asking(user("weather?"), answer, result("call_A", "sun"), result("call_B", "rain")))
 
     assert seen == [
         ReasoningDelta("**Weighing**"),
