@@ -1,0 +1,219 @@
+"""The application: a session's events, and what a page sends to it."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeVar, cast, get_args
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from helix_temporal._streaming import After, Until
+from helix_temporal.client import SessionClient
+from helix_temporal.errors import (
+    ConflictError,
+    HelixError,
+    InvalidIdError,
+    InvalidMessageError,
+    InvalidRequestError,
+    NotFoundError,
+    StoreUnavailableError,
+    TooLargeError,
+)
+from helix_temporal.models.chunks import RunEnded
+from helix_temporal.models.ids import validate_id
+from helix_temporal.web._events import EventStream, failure, frames
+
+T = TypeVar("T", bound=BaseModel)
+
+MAX_BODY: Final = 2 * 1024 * 1024
+"""Bytes of a request: a message may have one MiB of text."""
+
+Authorise = Callable[[Request, str], Awaitable[bool]]
+"""Whether the request may have to do with this session."""
+
+_STATUS: Final = (
+    (TooLargeError, 413),
+    ((InvalidIdError, InvalidRequestError, InvalidMessageError), 400),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    ((StoreUnavailableError, TimeoutError), 503),
+)
+
+
+def create_sse_app(
+    client: SessionClient,
+    *,
+    agent: str | None = None,
+    authorise: Authorise | None = None,
+    keep_alive: float = 15.0,
+) -> Starlette:
+    """An ASGI application over sessions, to be served as it is or mounted in another.
+
+    ==========================================  =====================================================
+    ``GET  /sessions/{id}/events``              server-sent events; ``after``, ``until``, ``run_id``
+                                                and ``message_id`` as for `SessionClient.stream`, but
+                                                ``until`` is ``closed`` unless it is given
+    ``GET  /sessions/{id}/messages``            finished turns: ``start``, ``limit``, ``backward``
+    ``POST /sessions/{id}/messages``            ``{"text", "message_id"?}``: 202 ``{"message_id"}``
+    ``POST /sessions/{id}/stop``                ``{"abort"?, "run_id"?}``: ``{"stopping"}``
+    ==========================================  =====================================================
+
+    An event's ``id`` is its sequence, its name the type of the chunk, its data the chunk.  A browser that
+    connects again says what it saw last (``Last-Event-ID``) and gets what comes after it.  The last event
+    is ``end``, or ``error`` with the error's name and facts; whoever connects again after the end of what
+    was asked for gets 204, on which a browser leaves off.
+
+    Args:
+        client: Talks to the sessions, and reads their streams.
+        agent: Whom new sessions belong to; without one only sessions that run can be talked to.
+        authorise: Asked for every request; everybody may do everything without one.  403 if it refuses,
+            or what it raises (`starlette.exceptions.HTTPException`).
+        keep_alive: Seconds of silence after which a comment is sent, so that proxies keep the connection.
+    """
+    return Starlette(
+        routes=_Endpoints(client, agent, authorise, keep_alive).routes(),
+        exception_handlers={HelixError: _refused, TimeoutError: _refused},
+    )
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    message_id: str | None = None
+
+
+class _Stop(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    abort: bool = False
+    run_id: str | None = None
+
+
+class _Endpoints:
+    def __init__(
+        self, client: SessionClient, agent: str | None, authorise: Authorise | None, keep_alive: float
+    ) -> None:
+        self._client, self._agent = client, agent
+        self._authorise, self._keep_alive = authorise, keep_alive
+
+    def routes(self) -> list[Route]:
+        """Where each endpoint is."""
+        one = "/sessions/{session_id}"
+        return [
+            Route(f"{one}/events", self.events, methods=["GET"]),
+            Route(f"{one}/messages", self.history, methods=["GET"]),
+            Route(f"{one}/messages", self.send, methods=["POST"]),
+            Route(f"{one}/stop", self.stop, methods=["POST"]),
+        ]
+
+    async def events(self, request: Request) -> Response:
+        session_id, given = await self._session(request), request.query_params
+        until = _one_of(given.get("until", "closed"), "until", get_args(Until))
+        seen = request.headers.get("last-event-id")
+        after = _place(given.get("after")) if seen is None else _place(seen)
+        if isinstance(after, int) and seen is not None and await self._is_over(session_id, after, until):
+            return Response(status_code=204)
+        chunks = self._client.stream(
+            session_id,
+            after=after,
+            until=cast("Until", until),
+            run_id=given.get("run_id"),
+            message_id=given.get("message_id"),
+        )
+        return EventStream(frames(chunks, keep_alive=self._keep_alive, end=until))
+
+    async def history(self, request: Request) -> Response:
+        session_id, given = await self._session(request), request.query_params
+        page = await self._client.history(
+            session_id,
+            start=_number(given.get("start", "0"), "start"),
+            limit=_number(given.get("limit", "100"), "limit"),
+            backward=given.get("backward") in {"1", "true"},
+        )
+        return _json(page.model_dump(mode="json"))
+
+    async def send(self, request: Request) -> Response:
+        session_id = await self._session(request)
+        message = await _body(request, _Message)
+        message_id = await self._client.send(
+            session_id, message.text, agent=self._agent, message_id=message.message_id
+        )
+        return _json({"message_id": message_id}, 202)
+
+    async def stop(self, request: Request) -> Response:
+        session_id = await self._session(request)
+        asked = await _body(request, _Stop)
+        stopping = await self._client.stop(session_id, abort=asked.abort, run_id=asked.run_id)
+        return _json({"stopping": stopping})
+
+    async def _session(self, request: Request) -> str:
+        """The session that the request names, if it may."""
+        session_id = validate_id(request.path_params["session_id"], "session_id")
+        if self._authorise is not None and not await self._authorise(request, session_id):
+            raise HTTPException(403)
+        return session_id
+
+    async def _is_over(self, session_id: str, seen: int, until: str) -> bool:
+        """Whether the last event that a browser saw was the last of what it asks for."""
+        streams = self._client.streams
+        info = await streams.get_info(session_id)
+        if info is None or seen > info.last_sequence:
+            return False
+        if until == "closed":
+            return info.status == "ended" and seen == info.last_sequence
+        if seen < info.first_sequence:
+            return False
+        return isinstance((await _chunk_at(self._client, session_id, seen)), RunEnded)
+
+
+async def _chunk_at(client: SessionClient, session_id: str, sequence: int) -> Any:
+    async with aclosing(client.stream(session_id, after=sequence - 1, until="closed")) as chunks:
+        return (await anext(chunks)).chunk
+
+
+def _place(text: str | None) -> After | None:
+    if text is None or text == "turn":
+        return cast("After | None", text)
+    return _number(text, "after")
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise InvalidRequestError(f"{what} is no number: give the sequence of an event")
+    return int(text)
+
+
+def _one_of(text: str, what: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise InvalidRequestError(f"{what} must be one of {', '.join(known)}")
+    return text
+
+
+async def _body(request: Request, model: type[T]) -> T:
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY:
+            raise TooLargeError(f"the request has more than {MAX_BODY} bytes")
+    try:
+        return model.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, each["loc"])) or "body" for each in error.errors())
+        raise InvalidRequestError(f"the request's body does not fit: {fields}") from None
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
+    if isinstance(error, HelixError):
+        return _json(failure(error), status)
+    return _json({"error": type(error).__name__, "message": str(error)}, status)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json")

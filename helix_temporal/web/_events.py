@@ -1,0 +1,106 @@
+"""Server-sent events: chunks as frames, signs of life between them, and an end that is told."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.streams import StoredChunk
+
+RETRY_MS: Final = 1000
+"""After so long a browser connects again."""
+
+
+def frame(event: str, data: bytes, sequence: int | None = None) -> bytes:
+    """One event; ``data`` is JSON, which holds no line break."""
+    place = b"" if sequence is None else b"id: %d\n" % sequence
+    return b"%sevent: %s\ndata: %s\n\n" % (place, event.encode(), data)
+
+
+def failure(error: HelixError) -> dict[str, Any]:
+    """An error as JSON: its name, what it says, and its facts."""
+    return {**error.facts, "error": type(error).__name__, "message": str(error)}
+
+
+async def frames(
+    chunks: AsyncGenerator[StoredChunk], *, keep_alive: float, end: str
+) -> AsyncGenerator[bytes]:
+    """Chunks as events with their sequence as id; then ``end``, or the ``error`` that ended them."""
+    yield b"retry: %d\n\n" % RETRY_MS
+    coming: asyncio.Task[StoredChunk | None] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(_next(chunks))
+            await asyncio.wait([coming], timeout=keep_alive)
+            if not coming.done():
+                yield b": still here\n\n"
+                continue
+            stored, coming = coming.result(), None
+            if stored is None:
+                yield frame("end", orjson.dumps({"reason": end}))
+                return
+            yield frame(_name(stored), stored.body, stored.sequence)
+    except HelixError as error:
+        yield frame("error", orjson.dumps(failure(error)))
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait([coming])
+        await chunks.aclose()
+
+
+async def _next(chunks: AsyncGenerator[StoredChunk]) -> StoredChunk | None:
+    return await anext(chunks, None)
+
+
+def _name(stored: StoredChunk) -> str:
+    """The chunk's type; one of an application's own with a line break in it must not break the frame."""
+    kind = stored.chunk.type
+    return kind if kind.isprintable() else "unknown"
+
+
+class EventStream(Response):
+    """A response that goes on until its frames end or the client is gone."""
+
+    def __init__(self, source: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        # Proxies that buffer would keep the events to themselves.
+        usual = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(
+            status_code=200, headers={**usual, **(headers or {})}, media_type="text/event-stream"
+        )
+        self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Serve it."""
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        tasks = {asyncio.create_task(self._gone(receive)), asyncio.create_task(self._sent(send, start))}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _ended(tasks)
+        for task in tasks:
+            if not task.cancelled() and not isinstance(task.exception(), OSError | None):
+                await task
+
+    async def _gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _sent(self, send: Send, start: Any) -> None:
+        async with contextlib.aclosing(self._source) as source:
+            await send(start)
+            async for each in source:
+                await send({"type": "http.response.body", "body": each, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
