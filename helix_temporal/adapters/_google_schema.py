@@ -91,14 +91,22 @@ def _merged(schema: JsonObject) -> JsonObject:
     new: dict[str, Any] = {}
     for part in [*parts, own]:
         each: Any = _merged(part) if isinstance(part, dict) else {}
-        properties = {**new.get("properties", {}), **each.get("properties", {})}
-        required = [*dict.fromkeys([*new.get("required", ()), *each.get("required", ())])]
+        properties = _object(new.get("properties")) | _object(each.get("properties"))
+        required = _names(new.get("required")) + _names(each.get("required"))
         new = {**new, **each}
         if properties:
             new["properties"] = properties
         if required:
-            new["required"] = required
+            new["required"] = [*dict.fromkeys(required)]
     return new
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _bounds(schema: JsonObject, new: JsonObject) -> None:
@@ -127,7 +135,7 @@ def _choices(schema: JsonObject, new: JsonObject) -> None:
 
 
 def _hints(schema: JsonObject, new: JsonObject) -> None:
-    if schema.get("format") in _FORMATS:
+    if isinstance(schema.get("format"), str) and schema["format"] in _FORMATS:
         new["format"] = schema["format"]
     for name in _TOLD:
         if name in schema and name not in new:
