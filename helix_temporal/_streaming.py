@@ -113,9 +113,15 @@ class Follow:
             raise error
 
     async def _start(self) -> int | None:
-        if self._place != "turn":
-            return self._place
-        return await newest_turn(self._store, self._session_id)
+        if self._place == "turn":
+            return await newest_turn(self._store, self._session_id)
+        if self._place and self._turn.unknown:
+            # Which run answers the message was told before this place, if that lies within its turn.
+            async with contextlib.aclosing(kept(self._store, self._session_id, self._place)) as earlier:
+                async for stored in earlier:
+                    self._turn.takes(stored)
+            self._over = self._turn.over
+        return self._place
 
     async def _reader(self, pauses: "_Pauses") -> ResumableReader | None:
         assert not isinstance(self._place, str)
@@ -165,6 +171,11 @@ class _Turn:
         self._chosen = run_id is not None or message_id is not None
         self.open = self.over = False
 
+    @property
+    def unknown(self) -> bool:
+        """It is chosen by its message, and its run has not been told of yet."""
+        return self._message_id is not None and self._run_id is None
+
     def takes(self, stored: StoredChunk) -> bool:
         """Whether the chunk is to be shown."""
         # Most chunks are pieces of text: only those that say where turns begin and end are decoded.
@@ -204,17 +215,27 @@ async def newest_turn(store: StreamStore, session_id: str) -> int | None:
     info = await store.get_info(session_id)
     if info is None:
         return None
-    found, last = info.first_sequence - 1, info.last_sequence
-    reader = await store.create_resumable_reader(session_id, from_sequence=info.first_sequence)
-    if reader is None or found == last:
-        return found
-    async with contextlib.aclosing(reader):
-        async for stored in reader:
+    found = info.first_sequence - 1
+    async with contextlib.aclosing(kept(store, session_id, info.last_sequence)) as chunks:
+        async for stored in chunks:
             if b'"run_started"' in stored.body and isinstance(stored.chunk, RunStarted):
                 found = stored.sequence - 1
-            if stored.sequence >= last:
-                break
     return found
+
+
+async def kept(store: StreamStore, session_id: str, last: int) -> AsyncGenerator[StoredChunk]:
+    """What is kept of a stream up to a sequence; nothing if there is none."""
+    info = await store.get_info(session_id)
+    if info is None or info.last_sequence < last or info.first_sequence > last:
+        return
+    reader = await store.create_resumable_reader(session_id, from_sequence=info.first_sequence)
+    if reader is None:
+        return
+    async with contextlib.aclosing(reader):
+        async for stored in reader:
+            yield stored
+            if stored.sequence >= last:
+                return
 
 
 def store_of(plugins: Iterable[Any]) -> StreamStore:
