@@ -8,9 +8,10 @@ from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import SessionUsage, TurnInfo
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult
+from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult, SubmitReply
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk
+from helix_temporal.models.suspensions import PendingCall, ToolApproval
 from helix_temporal.models.threads import ReadMessagesResult
 
 if TYPE_CHECKING:
@@ -56,6 +57,22 @@ class SessionHandle:
     async def close(self) -> None:
         """As `SessionClient.close`."""
         await self.client.close(self.session_id)
+
+    async def pending(self) -> tuple[PendingCall, ...]:
+        """As `SessionClient.pending`."""
+        return await self.client.pending(self.session_id)
+
+    async def submit_tool_result(
+        self, call: str | PendingCall, result: Any = None, **options: Any
+    ) -> SubmitReply:
+        """As `SessionClient.submit_tool_result`."""
+        options.setdefault("agent", self.agent)
+        return await self.client.submit_tool_result(self.session_id, call, result, **options)
+
+    async def submit_approval(self, approval: ToolApproval, **options: Any) -> SubmitReply:
+        """As `SessionClient.submit_approval`."""
+        options.setdefault("agent", self.agent)
+        return await self.client.submit_approval(self.session_id, approval, **options)
 
     # -- look
 

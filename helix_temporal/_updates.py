@@ -36,8 +36,10 @@ from helix_temporal.models.sessions import (
     SendResult,
     SessionInput,
     SessionResult,
+    SubmitReply,
     UserMessage,
 )
+from helix_temporal.models.suspensions import SubmitInput
 from helix_temporal.workflows import SessionWorkflow
 
 MAX_IN_FLIGHT: Final = 8
@@ -262,6 +264,8 @@ def _update_id(update: str, argument: Any) -> str | None:
     A run that has ended still gives its outcome of an update it knows: under one id a session that was
     cancelled or interrupted would say so for ever.
     """
+    if isinstance(argument, SubmitInput):
+        return f"{update}/{argument.by}/{uuid.uuid4().hex[:8]}"
     return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}" if isinstance(argument, UserMessage) else None
 
 
@@ -270,6 +274,8 @@ def _moved(result: object) -> bool:
         return result.status is AskStatus.MOVED
     if isinstance(result, SendResult):
         return not result.accepted
+    if isinstance(result, SubmitReply):
+        return result.submission is None
     return isinstance(result, RewindResult) and not result.done and result.error is None
 
 

@@ -14,11 +14,11 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
+from helix_temporal._answering import Answering
 from helix_temporal._handle import SessionHandle
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
-from helix_temporal._taking_back import TakingBack
 from helix_temporal._updates import PASSING, Updates
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import workflow_id
@@ -50,7 +50,7 @@ _LEAST_VERSION: Final = 10**12
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
-class SessionClient(TakingBack):
+class SessionClient(Answering):
     """Talks to sessions: starts them when they are not running, and repeats until they answered.
 
     Args:

@@ -3,7 +3,7 @@
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.children import MessageRef, is_message_ref, message_ref, task_of
+from helix_temporal.models.children import MessageRef, is_message_ref, message_ref, payload_ref, task_of
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
@@ -26,6 +26,8 @@ class References:
         """
         if not is_message_ref(ref):
             return await self._payloads.get(thread_id, ref)
+        if (aside := payload_ref(ref)) is not None:
+            return await self._payloads.get(aside.thread_id, aside.name)
         wanted = message_ref(ref)
         found = None if wanted is None else await self._message(wanted)
         if wanted is not None and wanted.call is not None:
@@ -34,7 +36,9 @@ class References:
 
     async def drop(self, thread_id: str, ref: str) -> None:
         """Forget a payload that is in the thread now; messages stay where they are."""
-        if not is_message_ref(ref):
+        if (aside := payload_ref(ref)) is not None:
+            await self._payloads.drop(aside.thread_id, aside.name)
+        elif not is_message_ref(ref):
             await self._payloads.drop(thread_id, ref)
 
     async def _message(self, wanted: MessageRef) -> Message | None:

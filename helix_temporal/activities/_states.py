@@ -14,6 +14,8 @@ from typing import Any, Final
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import held_checkpoint, holds, state_at
+from helix_temporal.activities._state_runs import end_run, give_up_run
+from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
     IdempotencyConflictError,
@@ -87,7 +89,7 @@ class StateKeeper:
         self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
     ) -> None:
         self._store, self._threads, self._together = store, threads, together
-        self.children = ChildRefs(store)
+        self.children, self.suspended = ChildRefs(store), SuspendedStates(store)
 
     # -- open
 
@@ -131,9 +133,9 @@ class StateKeeper:
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch)
-        elif run_id is not None and request.reopen is None:
-            await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch)
+                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
+        elif run_id is not None and request.reopen is None and header.head.position == header.committed:
+            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
             await self.children.left(session_id, epoch)
         elif run_id is not None:
             await _state_staging.drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
@@ -233,8 +235,8 @@ class StateKeeper:
                 continue
             if isinstance(started, RunStarted) or started.current_run_id is None:
                 return
-            await self._give_up_run(
-                request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
+            await give_up_run(
+                self._store, request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
             )
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
@@ -366,7 +368,7 @@ class StateKeeper:
                 return  # lost by its store, or deleted: an open would make it again
             if state.current_run_id is not None and request.ends_run:
                 ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
-                await self._end_run(request.session_id, state.current_run_id, ended, epoch)
+                await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
                 state = await self._loaded(request.session_id)
             update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}
             if request.error is not None:
@@ -384,18 +386,3 @@ class StateKeeper:
         raise StoreUnavailableError(
             f"session {request.session_id!r}: its state changed {_TRIES} times while it was saved"
         )
-
-    async def _give_up_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
-        await self._end_run(session_id, run_id, status, epoch)
-        await self._store.discard_staging(session_id, run_id, epoch=epoch)
-
-    async def _end_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
-        run = await self._store.get_run(session_id, run_id)
-        if run is not None and run.status.live:
-            change = RunChange(status=status, completion_reason=status.value)
-            try:
-                await self._store.update_run(session_id, run_id, change, epoch=epoch)
-            except InvalidRequestError as error:
-                if "run_id" not in error.facts:
-                    raise
-                # A step that nobody waits for any more has ended it meanwhile, and its turn counts.

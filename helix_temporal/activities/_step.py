@@ -10,6 +10,7 @@ from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._references import References
 from helix_temporal.activities._states import CommittedTurn, StateKeeper
+from helix_temporal.activities._step_news import StepNews
 from helix_temporal.activities._step_rules import (
     LARGE_ARGUMENTS,
     advance,
@@ -22,6 +23,7 @@ from helix_temporal.activities._step_rules import (
     step_number,
 )
 from helix_temporal.activities._streaming import StepStream, Streaming
+from helix_temporal.activities._suspensions import marked
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HeadMovedError, StaleStateError
@@ -85,7 +87,7 @@ class Stepper:
         self._references = References(payloads, threads)
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
-        self._states = states
+        self._states, self._news = states, StepNews(agents, states)
         self._streams, self._used = streams or Streaming(), used or UsageLog()
 
     async def run(self, request: RunStepInput) -> RunStepResult:
@@ -104,6 +106,7 @@ class Stepper:
             return await self._standing(request, agent, thread_id, seen)
         if self._states is not None and request.inputs[0].call is None:
             await self._states.begin(request, state_of(seen.view))
+        await self._news.answers(request)
         inputs = await self._messages(thread_id, seen.inputs)
         number = step_number(request, state_of(seen.view))
         async with self._streams.step(request, new_id(), number) as live:
@@ -162,10 +165,11 @@ class Stepper:
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
+            await self._news.answers(request)
             appended, turn = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
-        await self._tell_of_children(request)
+        await self._news.children(request)
         committed = await self._committed(request, appended, turn)
         await self._streams.turn_ended(request, inputs, appended.head)
         return RunStepResult(
@@ -280,9 +284,8 @@ class Stepper:
         """Append with the state that goes with it; a state saved meanwhile is taken in first."""
         version = view.header.slice_version
         for _ in range(_SLICE_TRIES):
-            data = canonical(
-                advance(state, step, request, messages).model_dump(mode="json", exclude_defaults=True)
-            )
+            after = marked(advance(state, step, request, messages), step, request, messages, self._agents)
+            data = canonical(after.model_dump(mode="json", exclude_defaults=True))
             try:
                 return await self._write(replace(step, slice=data, slice_version=version), request)
             except StaleStateError:
@@ -338,16 +341,6 @@ class Stepper:
                 if each.ref is not None:
                     await self._references.drop(thread_id, each.ref)
 
-    async def _tell_of_children(
-        self, request: RunStepInput | EndTurnInput, answer: Message | None = None
-    ) -> None:
-        """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
-        if self._states is None:
-            return
-        await self._states.children.answered(request.session_id, request.inputs, request.epoch)
-        if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.called(self._agents.get(request.agent), request, answer)
-
     async def _result(
         self,
         request: RunStepInput,
@@ -360,6 +353,7 @@ class Stepper:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
             fields["calls"] = tuple(self._small(call) for call in answer.tool_calls)
+            fields |= await self._news.waiting(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text
         if answer.usage is not None:
@@ -372,7 +366,7 @@ class Stepper:
             fields["dropped"] = seen.dropped
         if seen.left:
             fields["left"] = seen.left
-        await self._tell_of_children(request, answer)
+        await self._news.children(request, answer)
         if not answer.tool_calls:
             fields |= await self._committed(request, appended, turn)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:

@@ -11,6 +11,13 @@ from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
 from helix_temporal.activities._step_rules import check_values
 from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities._suspensions import (
+    kept_head,
+    save_known,
+    suspended_turn,
+    usage_before,
+    waits_at,
+)
 from helix_temporal.activities._tidying import tidied
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import AgentRegistry, InstructionsContext
@@ -23,7 +30,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.sessions import CallPolicy, OpenHandle, SliceState
+from helix_temporal.models.sessions import CallPolicy, OpenHandle, SliceState, SuspendedTurn
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -99,6 +106,7 @@ class SessionActivities:
                     rewind_to=request.rewind_to,
                     slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
                     begun_with=agent.adapter,
+                    keeps=kept_head if request.reopen is None else None,
                 ),
                 progress,
             )
@@ -107,6 +115,7 @@ class SessionActivities:
             tidy = await tidied(self._threads, request, header, kept_slice)
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
+            suspended = await self._suspended(request, header, stored)
             await self._streams.opened(request, epoch)
         return OpenSessionResult(
             handle=OpenHandle(
@@ -120,11 +129,28 @@ class SessionActivities:
             created=opened.created,
             cut=opened.cut,
             turns=stored.turns,
-            usage=stored.usage,
+            usage=stored.usage if suspended is None else usage_before(stored, suspended),
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
+            **({} if suspended is None else {"suspended": suspended}),
+            **({"answered": stored.answered} if stored.answered else {}),
         )
+
+    async def _suspended(
+        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+    ) -> SuspendedTurn | None:
+        """The turn that waits for answers, and is gone on with; the session store follows the thread."""
+        if request.reopen is not None and waits_at(stored, header.head):
+            return None  # the workflow knows
+        states = None if self._states is None else self._states.suspended
+        answers = {} if states is None else await states.responses(request.session_id)
+        suspended = await suspended_turn(self._threads, self._payloads, header, stored, answers)
+        if states is not None and suspended is not None:
+            await states.found(request.session_id, header.epoch, suspended)
+        elif states is not None:
+            await states.dropped(request.session_id, header.epoch)
+        return suspended
 
     @activity.defn(name="helix.sessions.save")
     @typed
@@ -132,6 +158,8 @@ class SessionActivities:
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
+        if request.known is not None:
+            version = await save_known(self._threads, request)
         if self._states is not None:
             if request.ends_run and request.session_id is not None:
                 run_id = await self._states.run_under_way(request.session_id)

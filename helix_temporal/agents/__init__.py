@@ -7,6 +7,7 @@ from helix_temporal.agents._agent import (
     Instructions,
     InstructionsContext,
 )
+from helix_temporal.agents._client_tool import ask_user, client_tool
 from helix_temporal.agents._context import ContextPolicy, choose_context, repair
 from helix_temporal.agents._conversation import (
     Conversation,
@@ -85,7 +86,9 @@ __all__ = [
     "TurnCompleted",
     "UserMessageDecision",
     "agent_tool",
+    "ask_user",
     "choose_context",
+    "client_tool",
     "complete",
     "parse_conversation",
     "read_conversation",

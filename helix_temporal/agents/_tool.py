@@ -106,6 +106,8 @@ class Tool:
         heartbeat: Seconds after which a silent attempt counts as lost; None for the worker's default.
         attempts: Attempts before its failure is given to the model.
         deadline: Seconds that all attempts together may take; None for no such limit.
+        approval: Each call waits until somebody has approved it.
+        answer_within: Seconds that somebody has for that; None for no deadline.
 
     Raises:
         InvalidConfigError: The name or a number is outside what is allowed.
@@ -119,6 +121,8 @@ class Tool:
     heartbeat: float | None = None
     attempts: int = DEFAULT_ATTEMPTS
     deadline: float | None = None
+    approval: bool = False
+    answer_within: float | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "tool")
@@ -127,6 +131,7 @@ class Tool:
             ("timeout", self.timeout),
             ("heartbeat", self.heartbeat),
             ("deadline", self.deadline),
+            ("answer_within", self.answer_within),
         ):
             if seconds is not None:
                 check_seconds(seconds, f"tool {self.name!r}: {what}")
@@ -161,7 +166,13 @@ class Tool:
             heartbeat=self.heartbeat,
             max_attempts=self.attempts,
             schedule_to_close=self.deadline,
+            **self.waiting(),
         )
+
+    def waiting(self) -> dict[str, Any]:
+        """What the workflow must know of who has to agree; histories stay small."""
+        within = {} if self.answer_within is None else {"answer_within": self.answer_within}
+        return {"approval": True, **within} if self.approval else within
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +203,8 @@ def tool(
     heartbeat: float | timedelta | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     deadline: float | timedelta | None = None,
+    approval: bool = False,
+    answer_within: float | timedelta | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -203,6 +216,8 @@ def tool(
     heartbeat: float | timedelta | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     deadline: float | timedelta | None = None,
+    approval: bool = False,
+    answer_within: float | timedelta | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool, as ``@tool`` or ``@tool(timeout=20)``.
 
@@ -227,6 +242,8 @@ def tool(
             heartbeat=None if heartbeat is None else _seconds(heartbeat),
             attempts=attempts,
             deadline=None if deadline is None else _seconds(deadline),
+            approval=approval,
+            answer_within=None if answer_within is None else _seconds(answer_within),
         )
 
     return make if function is None else make(function)

@@ -167,7 +167,21 @@ class Opening:
                 return await self._after_known(request.reopen, base)
             if await self._holds(base, request.reopen.turn_start):
                 return request.reopen.turn_start
+        if (kept := await self._kept(request, base)) is not None:
+            return kept
         return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
+
+    async def _kept(self, request: OpenThread, base: Base) -> Head | None:
+        """The end of a turn that waits for somebody."""
+        if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
+            return None
+        data = base.slice
+        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
+            data = await self._archive.slice(base.archive)
+        kept = request.keeps(data)
+        if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
+            return None
+        return kept
 
     async def _after_known(self, reopen: Reopen, base: Base) -> Head:
         first = reopen.known.position

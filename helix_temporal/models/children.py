@@ -12,6 +12,8 @@ from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import ChildThread
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Position
+from helix_temporal.models.states import Submission
+from helix_temporal.models.suspensions import PendingCall, SubmitInput
 
 MAX_DEPTH: Final = 8
 """Sessions above one another: an agent that calls itself would never end otherwise."""
@@ -20,6 +22,7 @@ MAX_INLINE_TEXT: Final = 2 * 1024
 """Bytes of an answer that travel in a session's result; longer ones are named there."""
 
 _MARK: Final = "thread:"
+_PUT_ASIDE: Final = "payload:"
 _MAX_CHARACTERS: Final = 200
 _MAX_BYTES: Final = 400
 
@@ -58,14 +61,70 @@ class MessageRef(Model):
         return _MARK + canonical(self.model_dump(mode="json", exclude_defaults=True)).decode()
 
 
+class PayloadRef(Model):
+    """A payload that was put aside for another thread."""
+
+    thread_id: Id
+    name: str
+
+    def named(self) -> str:
+        """What stands for it where a payload's own reference may stand."""
+        return _PUT_ASIDE + canonical(self.model_dump(mode="json")).decode()
+
+
+class ChildPending(Model):
+    """What a sub-agent's session tells its parent that it waits for, and those below it.
+
+    Attributes:
+        run: The execution that says so.
+        number: Goes up with each; an older one says nothing new.
+        calls: Nothing while it works.
+    """
+
+    session_id: Id
+    run: str
+    number: int
+    calls: tuple[PendingCall, ...] = ()
+
+
+class RoutedSubmit(Model):
+    """An answer on its way from the root to the session whose call it is.
+
+    Attributes:
+        id: Names it for the reply.
+        reply_to: The workflow that waits for that.
+    """
+
+    id: str
+    reply_to: str
+    request: SubmitInput
+
+
+class RoutedReply(Model):
+    """What became of it; without a ``submission`` the owner was ending."""
+
+    id: str
+    submission: Submission | None = None
+
+
 def is_message_ref(ref: str) -> bool:
-    """Whether a reference names a message of a thread, rather than a payload."""
-    return ref.startswith(_MARK)
+    """Whether a reference names a message, or a payload of another thread, rather than one of this thread."""
+    return ref.startswith((_MARK, _PUT_ASIDE))
+
+
+def payload_ref(ref: str) -> PayloadRef | None:
+    """Inverse of `PayloadRef.named`; None for anything else."""
+    if not ref.startswith(_PUT_ASIDE):
+        return None
+    try:
+        return PayloadRef.model_validate(orjson.loads(ref.removeprefix(_PUT_ASIDE)))
+    except (ValueError, ValidationError):
+        return None
 
 
 def message_ref(ref: str) -> MessageRef | None:
     """Inverse of `MessageRef.named`; None for anything else."""
-    if not is_message_ref(ref):
+    if not ref.startswith(_MARK):
         return None
     try:
         return MessageRef.model_validate(orjson.loads(ref.removeprefix(_MARK)))

@@ -151,6 +151,11 @@ class SubmitReply(Model):
     submission: Submission | None = None
     result: AskResult | None = None
 
+    @property
+    def status(self) -> str:
+        """``submitted``, ``already_completed``, ``not_pending`` or ``expired``."""
+        return "moved" if self.submission is None else self.submission.status
+
 
 class ForkFrom(Model):
     """The thread that a new one begins as, up to a committed position (its end if None)."""

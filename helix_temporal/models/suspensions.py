@@ -94,7 +94,7 @@ class PendingCall(Model):
         arguments: None where they are too large to travel: `SessionClient.pending` reads them.
         since, until: When it was asked for, and until when an answer counts.
         position: Of the message that asks, in the thread; ``at`` is the call's number in it.
-        route: The sessions from the root down to the one whose call it is, where that is another.
+        route: The sessions below this one that lead to the one whose call it is, where that is another.
     """
 
     id: str

@@ -29,6 +29,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.workflows._child_ends import failed, interrupted, outcome, refused
+from helix_temporal.workflows._child_waits import ChildWaits
 
 SESSION_WORKFLOW: Final = "helix.session"
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -65,10 +66,12 @@ class Children:
 
     Attributes:
         parent: Whose sub-agent the session itself is.
+        waits: What they wait for.
         cut: Sessions of calls that were cut off, for the session store.
     """
 
     parent: ParentLink | None = None
+    waits: ChildWaits = field(default_factory=ChildWaits)
     cut: list[str] = field(default_factory=list)
     _running: list[_Child] = field(default_factory=list)
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -131,6 +134,8 @@ class Children:
             raise
         finally:
             self._running.remove(child)
+            run = None if child.handle is None else child.handle.first_execution_run_id
+            self.waits.gone(child.session_id, run)
         try:
             return outcome(task.result(), facts)
         except FailureError as failure:
@@ -247,7 +252,8 @@ def _start(
     return SessionInput(
         session_id=session_id,
         agent=facts.agent or "",
-        options=SessionOptions(persistent=False),
+        # What an earlier call left unanswered must not hold up a new one.
+        options=SessionOptions(persistent=False, while_suspended="supersede"),
         messages=(message,),
         parent=link,
         **fields,

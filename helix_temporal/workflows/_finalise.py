@@ -27,7 +27,7 @@ class Ending:
         changed: Keys that the application changed.
         status: For the session store.
         closes: Shut the epoch: a step may still be running somewhere.
-        known: What is known of the calls of the turn that stays suspended.
+        known: What is known of the calls of the turn that stays suspended; empty if none does any more.
     """
 
     values: dict[str, Any] | None
@@ -35,7 +35,7 @@ class Ending:
     status: str
     error: str | None = None
     closes: bool = False
-    known: tuple[KnownCall, ...] = ()
+    known: tuple[KnownCall, ...] | None = None
 
     def told(self, session_id: str) -> dict[str, Any]:
         """What the session store is told."""
@@ -73,7 +73,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
         await self._calls.children.ended(self._on_cancel)
-        if ending.values is not None or ending.known or self._calls.policy.keeps_state:
+        if ending.values is not None or ending.known is not None or self._calls.policy.keeps_state:
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
@@ -95,10 +95,10 @@ class Finaliser:
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
             **({"cut_children": cut} if cut else {}),
-            **({"known": ending.known} if ending.known else {}),
+            **({} if ending.known is None else {"known": ending.known}),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
-        if saved is not None and (ending.values is not None or ending.known):
+        if saved is not None and (ending.values is not None or ending.known is not None):
             update = {"slice_version": saved.version, "archived": False}
             talk.handle = talk.handle.model_copy(update=update)
         return receipt

@@ -30,7 +30,9 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
     UserMessage,
 )
+from helix_temporal.models.suspensions import PendingCall
 from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._child_waits import ChildWaits
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
 from helix_temporal.workflows._rewinds import Rewinds
@@ -61,6 +63,7 @@ class Live:
         exits: A suspended execution ends, and an answer starts it again.
         supersedes: A message ends a suspended turn.
         stopping: Somebody stops the suspended turn.
+        below: What sub-agents of the turn under way wait for.
     """
 
     inbox: Inbox
@@ -69,6 +72,7 @@ class Live:
     exits: bool = False
     supersedes: bool = False
     stopping: Literal["interrupt", "abort"] | None = None
+    below: ChildWaits = field(default_factory=ChildWaits)
     close: bool = False
     talk: Conversation | None = None
     turn: Turn | None = None
@@ -157,9 +161,28 @@ class Live:
         return AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
-            pending=self.waits.pending(),
+            pending=self.pending(),
             **fields,
         )
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that wait for answers, here and below."""
+        return (*self.waits.pending(), *self.below.pending())
+
+    @property
+    def rounds(self) -> int:
+        """How often a step began to wait, here or below."""
+        return self.waits.rounds + self.below.rounds
+
+    @property
+    def waits_below(self) -> bool:
+        """Sub-agents of the turn under way wait for answers."""
+        return self.turn is not None and bool(self.below.pending())
+
+    def suspends_below(self) -> None:
+        """A sub-agent waits: whoever asked is told what for."""
+        if self.turn is not None:
+            self.inbox.suspend(self.suspended(in_thread=True))
 
     def take_up(self, turn: SuspendedTurn) -> None:
         """Go on where another execution was suspended."""
@@ -199,7 +222,7 @@ class Live:
         return SessionInfo(
             session_id=input.session_id,
             thread_id=input.thread,
-            status=self.status,
+            status=Status.SUSPENDED if self.waits_below else self.status,
             agent=input.agent,
             turns=self.turns,
             waiting=len(self.inbox),
@@ -213,7 +236,7 @@ class Live:
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=talk.repairs if talk else 0,
-            pending=self.waits.pending(),
+            pending=self.pending(),
         )
 
 
@@ -222,6 +245,8 @@ class Handlers:
 
     def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
         self._input, self._live, self._calls = input, live, calls
+        live.below = calls.children.waits
+        live.below.on_wait = live.suspends_below
 
     def register(self) -> None:
         """Make them known to the workflow."""

@@ -56,7 +56,7 @@ class AgentSession:
         self._values = Values.of(carried)
         self._serving = Serving(input, self._live, self._calls, self._events, self._values)
         Handlers(input, self._live, self._calls).register()
-        Submissions(self._live).register()
+        Submissions(self._live, input.thread).register()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -159,6 +159,7 @@ class AgentSession:
 
     async def _serve(self) -> None:
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
+        telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
                 await self._next_work()
@@ -177,8 +178,12 @@ class AgentSession:
                 if self._live.cancelled:
                     raise asyncio.CancelledError
         finally:
-            if idle is not None:
-                idle.cancel()
+            for each in (idle, telling):
+                if each is not None:
+                    each.cancel()
+
+    async def _tell_parent(self) -> None:
+        await self._live.below.tell(self._input.session_id, self._live.pending)
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
@@ -275,7 +280,7 @@ class AgentSession:
         if live.waits.turn is not None:
             live.exit = ExitReason.SUSPENDED
         status = "paused" if live.exit in _PAUSES else "completed"
-        ending = Ending(*self._unsaved(), status, known=live.waits.known())
+        ending = Ending(*self._unsaved(), status, known=live.waits.known() or None)
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if not live.has_messages:
             await self._events.ended(self._finaliser())
@@ -298,7 +303,9 @@ class AgentSession:
             finaliser = self._finaliser()
             await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(*self._unsaved(), status, self._live.error, closes=True)
+            # A turn that was suspended and has gone on since must not be found waiting again.
+            known = () if self._live.waits.last == self._live.open.head else None
+            ending = Ending(*self._unsaved(), status, self._live.error, closes=True, known=known)
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.

@@ -4,23 +4,27 @@ from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import check_text
-from helix_temporal.models.children import is_message_ref
+from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubmit, is_message_ref
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.suspensions import SubmitInput
+from helix_temporal.workflows._child_waits import reply_to
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
 
 
 class Submissions:
-    """Takes answers for one session; the workflow is their only writer."""
+    """Takes answers for one session, and those below it; the workflow of each is their only writer."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    def __init__(self, live: Live, thread_id: str) -> None:
+        self._live, self._thread_id = live, thread_id
 
     def register(self) -> None:
         """Make the update known to the workflow."""
         workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check)
+        workflow.set_signal_handler("child_pending", self._on_child_pending)
+        workflow.set_signal_handler("submit_for", self._on_submit_for)
+        workflow.set_signal_handler("submitted", self._on_submitted)
 
     def _check(self, request: SubmitInput) -> None:
         limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
@@ -37,8 +41,12 @@ class Submissions:
         await workflow.wait_condition(lambda: live.talk is not None or live.closing)
         if live.closing:
             return SubmitReply()
-        rounds = live.waits.rounds
-        submission = live.waits.submit(request)
+        rounds, submission = live.rounds, live.waits.submit(request)
+        if submission.status == "not_pending" and live.below.has(request.call):
+            routed = await live.below.submit(request, self._thread_id, lambda: live.closing)
+            if routed is None:
+                return SubmitReply()
+            submission = routed
         if not request.wait or submission.status == "not_pending":
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
@@ -51,7 +59,7 @@ class Submissions:
                 return SubmitReply()
             interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=live.exit)
             return SubmitReply(submission=submission, result=interrupted)
-        if live.waits.turn is not None:
+        if live.waits.turn is not None or live.waits_below:
             return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
         return SubmitReply(submission=submission, result=live.inbox.told)
 
@@ -59,4 +67,20 @@ class Submissions:
         """The turn is over, waits for something else, or still waits for others."""
         live = self._live
         over = live.waits.turn is None and live.turn is None
-        return over or live.waits.rounds > rounds or (live.is_suspended and not live.has_messages)
+        if over or live.rounds > rounds or live.waits_below:
+            return True
+        return live.is_suspended and not live.has_messages
+
+    # -- between a root and those below it
+
+    def _on_child_pending(self, told: ChildPending) -> None:
+        self._live.below.hear(told)
+
+    async def _on_submit_for(self, routed: RoutedSubmit) -> None:
+        reply = await self._on_submit(routed.request)
+        await reply_to(routed, reply.submission)
+
+    def _on_submitted(self, reply: RoutedReply) -> None:
+        answered = self._live.below.take_reply(reply)
+        if answered is not None:
+            self._live.waits.remember((answered,))

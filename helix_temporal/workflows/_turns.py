@@ -182,7 +182,7 @@ class Turn:
             known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
             return [known[at] for at in sorted(known)], {}
         waits = self._waits
-        waits.begin(self._suspended(result, dropped))
+        waits.begin(self._suspended(result, dropped), found=False)
         await self._tools.answered(self.run_id, result, waits)
         if self.interrupted:
             waits.give_up(INTERRUPTED)

@@ -2,9 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
+from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission
 from helix_temporal.models.suspensions import (
@@ -19,8 +21,6 @@ from helix_temporal.models.suspensions import (
 )
 from helix_temporal.models.tool_results import ToolResult
 
-LARGE_ARGUMENTS: Final = "__helix_large__"
-
 
 class Waits:
     """What one session waits for.
@@ -32,25 +32,36 @@ class Waits:
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
         rounds: How often a step began to wait.
+        last: Where the newest of them ends.
         on_wait: Told of each once.
     """
+
+    last: Head | None
 
     def __init__(self, clock: Callable[[], int], remembered: Sequence[AnsweredCall] = ()) -> None:
         self._clock = clock
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
+        self.last = None
         self.on_wait: Callable[[], None] = _nothing
         self._known: dict[int, KnownCall] = {}
         self._memory = OrderedDict((each.id, each) for each in remembered)
 
     # -- the step that waits
 
-    def begin(self, turn: SuspendedTurn) -> None:
-        """A step waits; the same step again only brings what is known of its calls."""
+    def begin(self, turn: SuspendedTurn, *, found: bool = True) -> None:
+        """A step waits; the same step again only brings what is known of its calls.
+
+        Its deadlines count from now, by our clock, unless it was ``found`` waiting.
+        """
         new = self.turn is None or self.turn.head != turn.head
         if new:
             self._known = {}
-        self.turn = turn
+        if self.turn is not None and not new:
+            turn = turn.model_copy(update={"waiting": self.turn.waiting})
+        elif not found:
+            turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
+        self.turn, self.last = turn, turn.head
         for each in turn.known:
             self._know(each)
         if new:
@@ -156,6 +167,11 @@ class Waits:
         return _set(suspended=turn, answered_calls=tuple(self._memory.values()) or None)
 
     # -- how
+
+    def _from_now(self, call: WaitingCall) -> WaitingCall:
+        now = self._clock()
+        until = {} if call.until is None else {"until": now + call.until - call.since}
+        return call.model_copy(update={"since": now, **until})
 
     def _waiting(self) -> tuple[WaitingCall, ...]:
         return () if self.turn is None else self.turn.waiting

@@ -6,7 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, tool
+from helix_temporal.agents import (
+    Agent,
+    Hooks,
+    ModelRequest,
+    ModelResponse,
+    ToolContext,
+    ask_user,
+    client_tool,
+    tool,
+)
 from helix_temporal.models.messages import ToolCall, Usage
 
 Answer = ModelResponse | str
@@ -104,10 +113,23 @@ class Desk:
             """Add two numbers."""
             return a + b
 
+        @tool(approval=True)
+        async def wipe(what: str, context: ToolContext) -> Any:
+            """Wipe something."""
+            self.contexts[context.session_id].append(context)
+            return f"wiped {what}"
+
+        @client_tool
+        def locate(what: str) -> str:
+            """Where something is."""
+            raise AssertionError("this runs nowhere")
+
+        hurry = client_tool("hurry", answer_within=86_400)
         names = Hooks().__dataclass_fields__
         return [
             Agent(name="main", model=self, tools=[act, add]),
             Agent(name="serial", model=self, tools=[act], parallel_tools=False),
+            Agent(name="people", model=self, tools=[act, wipe, locate, hurry, ask_user()]),
             Agent(name="two-steps", model=self, tools=[act], max_steps=2),
             Agent(
                 name="hooked",

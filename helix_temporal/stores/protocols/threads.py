@@ -84,6 +84,8 @@ class OpenThread:
         adapter: Format of the bodies; must agree with what the thread remembers.
         begun_with: Adapter of the model that a session begins with: remembered by a thread that is
             created without ``adapter``, and never compared, as sessions may change their model.
+        keeps: Asked, with the slice, up to where to keep a turn that has not ended: it waits for somebody.
+            None, or a head that the thread does not hold, cuts at ``committed``.
     """
 
     thread_id: str
@@ -96,6 +98,7 @@ class OpenThread:
     slice: bytes = b""
     adapter: str = ""
     begun_with: str = ""
+    keeps: Callable[[bytes], Head | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

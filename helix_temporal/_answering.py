@@ -1,0 +1,177 @@
+"""Answers to tool calls that a client executes, a person answers, or somebody approves."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal._taking_back import TakingBack
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
+from helix_temporal.models._json import JsonObject, canonical, check_json
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.sessions import SessionInfo, SessionInput, SubmitReply
+from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT
+from helix_temporal.models.suspensions import PendingCall, SubmitInput, ToolApproval
+from helix_temporal.models.threads import ReadMessagesInput
+from helix_temporal.workflows import ThreadRequest
+
+_INLINE_PARTS: Final = 200 * 1024
+
+
+class Answering(TakingBack):
+    """Gives sessions what they wait for.  Each call is answered once, whoever is first."""
+
+    async def pending(self, session_id: str) -> tuple[PendingCall, ...]:
+        """What the session waits for now, with all arguments; also after it ended suspended.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+        """
+        info: SessionInfo = await self._status(session_id)
+        return tuple([await self._whole(info.thread_id, each) for each in info.pending])
+
+    async def submit_tool_result(
+        self,
+        session_id: str,
+        call: str | PendingCall,
+        result: Any = None,
+        *,
+        error: str | None = None,
+        parts: Sequence[JsonObject] | None = None,
+        agent: str | None = None,
+        wait: bool = False,
+        timeout: float = 600.0,
+        submission_id: str | None = None,
+    ) -> SubmitReply:
+        """Answer a pending call; a session that ended suspended is started again by it.
+
+        Args:
+            session_id: Whose call it is.
+            call: The pending call, or its id.
+            result: What the model is told: text, or anything that JSON can hold.
+            error: Instead of a result: what went wrong, at most 8 KiB.
+            parts: Instead of a result: parts of a message.
+            agent: With which the session is started again; by default the one that it had.
+            wait: Come back when the turn is over, or waits for something else: ``result`` says which.
+            timeout: Seconds.
+            submission_id: Under which this answer may be given again: it counts once, and is told so.
+
+        Returns:
+            ``status``: ``submitted``; ``already_completed``, with the time of the first answer;
+            ``expired``; or ``not_pending``.  A session remembers its newest 32 answered calls.
+
+        Raises:
+            TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
+            TooLargeError: The result exceeds 1 MiB as JSON, or the error 8 KiB.
+            SessionNotFoundError: The session never ran.
+            SessionTerminatedError: Its run was terminated meanwhile.
+        """
+        if sum(each is not None for each in (result, error, parts)) > 1:
+            raise InvalidRequestError("one of result, error and parts expected")
+        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
+        if error is not None:
+            check_size(len(error.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
+            fields |= {"outcome": "error", "text": error}
+        elif parts is not None:
+            check_json(list(parts), "$")
+            check_size(len(canonical(list(parts))), _INLINE_PARTS, "parts")
+            fields["parts"] = list(parts)
+        elif result is not None:
+            fields |= await self._result(session_id, result, fields["by"])
+        return await self._submit(session_id, call, fields, agent, wait=wait, timeout=timeout)
+
+    async def submit_approval(
+        self,
+        session_id: str,
+        approval: ToolApproval,
+        *,
+        agent: str | None = None,
+        wait: bool = False,
+        timeout: float = 600.0,
+        submission_id: str | None = None,
+    ) -> SubmitReply:
+        """Let a tool run, or not; ``approval_id`` is the pending call's id.
+
+        Otherwise as `submit_tool_result`.
+        """
+        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
+        if not approval.approved:
+            fields |= {"outcome": "denied", "text": approval.reason or ""}
+        return await self._submit(session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout)
+
+    async def _submit(
+        self,
+        session_id: str,
+        call: str | PendingCall,
+        fields: dict[str, Any],
+        agent: str | None,
+        *,
+        wait: bool,
+        timeout: float,
+    ) -> SubmitReply:
+        if isinstance(call, PendingCall):
+            fields |= {"call": call.id} | ({"route": call.route} if call.route else {})
+        else:
+            fields["call"] = call
+        if wait:
+            fields["wait"] = True
+        request = SubmitInput(**fields)
+        start = await self._start_again(session_id, agent)
+        reply: SubmitReply = await self._updates.until(
+            session_id, "submit_tool_result", request, SubmitReply, start, timeout
+        )
+        return reply
+
+    async def _start_again(self, session_id: str, agent: str | None) -> SessionInput:
+        fields: dict[str, Any] = {}
+        if agent is None:
+            info: SessionInfo = await self._status(session_id)
+            agent = info.agent
+            if info.thread_id != session_id:
+                fields["thread_id"] = info.thread_id
+        return SessionInput(
+            session_id=session_id,
+            agent=agent,
+            mode="continue",
+            options=self._options,
+            expects_ask=True,
+            **fields,
+        )
+
+    async def _result(self, session_id: str, result: Any, by: str) -> dict[str, Any]:
+        check_json(result, "$")
+        size = len(canonical(result))
+        check_size(size, MAX_CALL_RESULT, "result")
+        text = result if isinstance(result, str) else canonical(result).decode()
+        return {} if text == "" else await self._text(session_id, text, f"answer-{by}")
+
+    async def _status(self, session_id: str) -> SessionInfo:
+        try:
+            found: SessionInfo = await self._updates.handle(session_id).query(
+                "status", result_type=SessionInfo
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise SessionNotFoundError(f"session {session_id!r} has no run") from error
+            raise
+        return found
+
+    async def _whole(self, thread_id: str, call: PendingCall) -> PendingCall:
+        """The call with its arguments, which are in the thread where they are large."""
+        if call.arguments is not None:
+            return call
+        read = ReadMessagesInput(
+            thread_id=thread_id,
+            start=call.position,
+            stop=call.position + 1,
+            limit=1,
+            committed_only=False,
+            whole=False,
+        )
+        reply = await self._thread(ThreadRequest(do="read", read=read))
+        assert reply.read is not None
+        messages = (await self._with_large(thread_id, reply.read)).messages
+        if not messages or len(messages[0].tool_calls) <= call.at:
+            return call
+        return call.model_copy(update={"arguments": messages[0].tool_calls[call.at].arguments})

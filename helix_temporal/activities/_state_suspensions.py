@@ -1,0 +1,181 @@
+"""The session store's part of a suspension: pending calls, the context to go on with, the run's status."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from helix_temporal.errors import InvalidRequestError, StaleStateError, StoreUnavailableError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head
+from helix_temporal.models.runs import RunChange, RunStatus
+from helix_temporal.models.sessions import SuspendedTurn
+from helix_temporal.models.states import (
+    CompletedClientToolCall,
+    PendingClientToolCall,
+    SessionState,
+    SessionStatus,
+    SuspensionContext,
+)
+from helix_temporal.models.steps import StepInput
+from helix_temporal.models.suspensions import DENIED, AnsweredCall, KnownCall, Outcome, WaitingCall
+from helix_temporal.models.tool_results import ToolResult
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+_TRIES: Final = 5
+_LARGEST_INPUT: Final = 64 * 1024
+"""Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
+
+
+class SuspendedStates:
+    """Keeps pending calls of sessions in their states.  A state that its store has lost is passed over."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+
+    async def record(
+        self,
+        session_id: str,
+        epoch: int,
+        run_id: str | None,
+        answer: Message,
+        head: Head,
+        waiting: Sequence[WaitingCall],
+    ) -> None:
+        """The session waits: all that says so is stored at once; a repeat finds it stored.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+
+        def suspended(state: SessionState) -> dict[str, Any]:
+            known = state.pending_client_tool_calls
+            pending = {each.id: known.get(each.id) or _pending(each, answer, run_id) for each in waiting}
+            context = SuspensionContext(
+                kind="client_tool" if any(each.kind == "client" for each in waiting) else "approval",
+                run_id=run_id,
+                step_id=answer.id,
+                tool_call_ids=tuple(pending),
+                assistant_message_position=head.position - 1,
+                suspended_at=waiting[0].since,
+            )
+            return {
+                "status": SessionStatus.PAUSED,
+                "pending_client_tool_calls": pending,
+                "suspension_context": context,
+                "suspended_step_id": answer.id,
+            }
+
+        await self._run_is(session_id, run_id, RunStatus.SUSPENDED_CLIENT_TOOL, epoch)
+        await self._change(session_id, epoch, suspended)
+
+    async def answered(
+        self, session_id: str, epoch: int, run_id: str | None, inputs: Sequence[StepInput]
+    ) -> None:
+        """The turn goes on with these answers: nothing is pending any more.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        answers = [each.answered for each in inputs if each.answered is not None]
+        if not answers:
+            return
+        await self._change(session_id, epoch, lambda state: _settled(state, answers))
+        await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
+
+    async def found(self, session_id: str, epoch: int, turn: SuspendedTurn) -> None:
+        """An open found the turn suspended: a store that does not say so has lost it."""
+        calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
+        await self.record(session_id, epoch, turn.run_id, calls, turn.head, turn.waiting)
+
+    async def dropped(self, session_id: str, epoch: int) -> None:
+        """The step that waited is gone: so is what it waited for."""
+        await self._change(session_id, epoch, lambda state: _settled(state, ()))
+
+    async def responses(self, session_id: str) -> Mapping[str, KnownCall]:
+        """Answers that were given to the store itself, by the calls' ids."""
+        state = await self._store.load_state(session_id)
+        pending = {} if state is None else state.pending_client_tool_calls
+        return {name: _known(call) for name, call in pending.items() if call.response is not None}
+
+    async def _change(self, session_id: str, epoch: int, changes: Any) -> None:
+        for _ in range(_TRIES):
+            state = await self._store.load_state(session_id)
+            if state is None:
+                return
+            changed = state.model_copy(update=changes(state))
+            if changed == state:
+                return
+            try:
+                await self._store.save_state(session_id, changed, epoch=epoch)
+            except StaleStateError:
+                continue
+            return
+        raise StoreUnavailableError(
+            f"session {session_id!r}: its state changed {_TRIES} times while a suspension was saved"
+        )
+
+    async def _run_is(self, session_id: str, run_id: str | None, status: RunStatus, epoch: int) -> None:
+        run = None if run_id is None else await self._store.get_run(session_id, run_id)
+        if run is None or run_id is None or not run.status.live or run.status is status:
+            return
+        change = RunChange(
+            status=status, completion_reason="suspended" if status is not RunStatus.RUNNING else None
+        )
+        try:
+            await self._store.update_run(session_id, run_id, change, epoch=epoch)
+        except InvalidRequestError as error:
+            if "run_id" not in error.facts:
+                raise
+            # A step that nobody waits for any more has ended it meanwhile.
+
+
+def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> PendingClientToolCall:
+    call = answer.tool_calls[waiting.at]
+    small = len(canonical(call.arguments)) <= _LARGEST_INPUT
+    return PendingClientToolCall(
+        tool_call_id=waiting.id,
+        tool_name=call.name,
+        input=call.arguments if small else None,
+        kind=waiting.kind,
+        approval_id=waiting.id if waiting.kind == "approval" else None,
+        run_id=run_id,
+        step_id=answer.id,
+        created_at=waiting.since,
+        deadline_at=waiting.until,
+    )
+
+
+def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+    completed = dict(state.completed_client_tool_calls)
+    for each in answers:
+        first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
+        completed.setdefault(each.id, first)
+    changes: dict[str, Any] = {
+        "pending_client_tool_calls": {},
+        "completed_client_tool_calls": completed,
+        "suspension_context": None,
+        "suspended_step_id": None,
+    }
+    if state.suspension_context is not None and state.status is SessionStatus.PAUSED:
+        changes["status"] = SessionStatus.ACTIVE
+    return changes
+
+
+def _known(call: PendingClientToolCall) -> KnownCall:
+    """An answer in the store as the turn takes it."""
+    response = call.response
+    assert response is not None
+    outcome: Outcome = response.outcome
+    answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
+    said = response.result if isinstance(response.result, str) else None
+    if call.kind == "approval":
+        if outcome == "result":
+            return KnownCall(at=0, answered=answered)
+        text = f"{DENIED} {response.error or said or ''}".strip()
+        return KnownCall(at=0, result=ToolResult(text=text, is_error=True), answered=answered)
+    if outcome == "result":
+        text = said if said is not None else canonical(response.result).decode()
+        return KnownCall(at=0, result=ToolResult(text=text), answered=answered)
+    return KnownCall(
+        at=0, result=ToolResult(text=response.error or said or "", is_error=True), answered=answered
+    )

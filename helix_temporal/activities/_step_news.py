@@ -1,0 +1,44 @@
+"""What a step means to others: calls that people answer, and sub-agents; the session store is told."""
+
+from typing import Any
+
+from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities._suspensions import step_waits
+from helix_temporal.agents import AgentRegistry
+from helix_temporal.models.messages import Message
+from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.stores.protocols.hot import Appended
+
+
+class StepNews:
+    """Tells what a step asks for and answers; nobody where there is no session store."""
+
+    def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
+        self._agents, self._states = agents, states
+
+    async def answers(self, request: RunStepInput | EndTurnInput) -> None:
+        """Calls that a client, or a person, has answered: nothing is pending any more."""
+        if self._states is not None:
+            await self._states.suspended.answered(
+                request.session_id, request.epoch, request.run_id, request.inputs
+            )
+
+    async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
+        """Calls that a client, or a person, must answer; none is not told to the workflow."""
+        agent, head = self._agents.get(request.agent), appended.head
+        waiting = step_waits(appended.header.slice, agent, answer, head)
+        if not waiting:
+            return {}
+        if self._states is not None and appended.header.head == head:
+            await self._states.suspended.record(
+                request.session_id, request.epoch, request.run_id, answer, head, waiting
+            )
+        return {"waiting": waiting}
+
+    async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:
+        """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
+        if self._states is None:
+            return
+        await self._states.children.answered(request.session_id, request.inputs, request.epoch)
+        if isinstance(request, RunStepInput) and answer is not None:
+            await self._states.children.called(self._agents.get(request.agent), request, answer)

@@ -1,0 +1,198 @@
+"""Steps that wait for a client or a person: what the slice says of them, and how a turn goes on later."""
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._step_rules import LARGE_ARGUMENTS, parse_state
+from helix_temporal.agents import Agent, AgentRegistry
+from helix_temporal.errors import StaleStateError, StoreUnavailableError
+from helix_temporal.models._json import canonical
+from helix_temporal.models.messages import Message, ToolCall, Usage, UserMessage, from_record, why_not_run
+from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.sessions import SuspendedTurn
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, SaveValuesInput
+from helix_temporal.models.suspensions import REMEMBERED_CALLS, KnownCall, Suspension, WaitingCall
+from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+_INLINE_TEXT: Final = 2 * 1024
+_INLINE_ARGUMENTS: Final = 2 * 1024
+_TRIES: Final = 5
+_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall, ...]:
+    """Those calls of an answer that a client, or a person, must answer.
+
+    Their ids are unique in the session and the same whenever they are looked at again: the provider's
+    own, which providers use again in each turn, with the id of the answer that asks.
+    """
+    waiting: list[WaitingCall] = []
+    taken: set[str] = set()
+    for at, call in enumerate(answer.tool_calls):
+        tool = agent.tool(call.name)
+        facts = None if tool is None else tool.facts(agent.name)
+        if facts is None or not (facts.kind == "client" or facts.approval):
+            continue
+        if why_not_run(call) is not None:
+            continue  # the model is told at once
+        name = f"{_ODD.sub('-', call.id)[:128]}_{answer.id}"
+        name = f"{name}_{at}" if name in taken else name
+        taken.add(name)
+        within = facts.answer_within
+        until = {} if within is None else {"until": now + int(within * 1000)}
+        kind = {} if facts.kind == "client" else {"kind": "approval"}
+        waiting.append(WaitingCall(id=name, since=now, **({"at": at} if at else {}), **kind, **until))
+    return tuple(waiting)
+
+
+def marked(
+    state: SliceState,
+    step: StepAppend,
+    request: RunStepInput | EndTurnInput,
+    messages: Sequence[Message],
+    agents: AgentRegistry,
+) -> SliceState:
+    """The slice that goes with a step: what it waits for, and which calls its inputs answer."""
+    suspended = None
+    if isinstance(request, RunStepInput) and step.answer is not None and messages[-1].tool_calls:
+        calls = waiting_calls(agents.get(request.agent), messages[-1], _now())
+        if calls:
+            head = head_after(step.head, (*step.inputs, step.answer))
+            suspended = Suspension(head=head, calls=calls)
+    answered = tuple(each.answered for each in request.inputs if each.answered is not None)
+    if suspended == state.suspended and not answered:
+        return state
+    newest = (*state.answered, *answered)[-REMEMBERED_CALLS:]
+    return state.model_copy(update={"suspended": suspended, "answered": newest})
+
+
+def waits_at(state: SliceState, head: Head) -> Suspension | None:
+    """What the thread's newest step waits for, if that is where it stands."""
+    suspended = state.suspended
+    return suspended if suspended is not None and suspended.head == head else None
+
+
+def kept_head(data: bytes) -> Head | None:
+    """Up to where an open keeps a turn that has not ended: to the step that waits for answers."""
+    suspended = parse_state(data).suspended
+    return None if suspended is None else suspended.head
+
+
+def step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
+    """What a step that stands waits for: as it was stored with it, or as it was once."""
+    suspended = waits_at(parse_state(slice_data), head)
+    return waiting_calls(agent, answer, _now()) if suspended is None else suspended.calls
+
+
+async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
+    """Keep what is known of a suspended step's calls in the slice, or say that nothing waits any more.
+
+    Raises:
+        FencedError: A newer open has the thread.
+    """
+    for _ in range(_TRIES):
+        facts = await threads.facts(request.thread_id)
+        state = parse_state(facts.slice)
+        suspended = state.suspended
+        if suspended is not None:
+            suspended = suspended.model_copy(update={"known": request.known}) if request.known else None
+        if suspended == state.suspended:
+            return facts.slice_version
+        changed = state.model_copy(update={"suspended": suspended})
+        data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
+        try:
+            return await threads.save_slice(request.thread_id, request.epoch, data, facts.slice_version)
+        except StaleStateError:
+            continue
+    raise StoreUnavailableError(
+        f"thread {request.thread_id!r}: its state kept changing while a suspension was saved"
+    )
+
+
+async def suspended_turn(
+    threads: ThreadStore,
+    payloads: Payloads,
+    header: HotHeader,
+    state: SliceState,
+    responses: Mapping[str, KnownCall],
+) -> SuspendedTurn | None:
+    """The turn that an open finds suspended, read from the thread; None where none is.
+
+    ``responses`` are answers that were given to the session store meanwhile, by the calls' ids.
+    """
+    suspended = waits_at(state, header.head)
+    if suspended is None or header.head.position <= header.committed:
+        return None
+    start, records = await _tail(threads, header)
+    messages = [from_record(record) for record in records]
+    known = {each.at: each for each in suspended.known}
+    for call in suspended.calls:
+        if call.id in responses:
+            known.setdefault(call.at, responses[call.id].model_copy(update={"at": call.at}))
+    users = [message for message in messages if message.role == "user"]
+    usage = sum((each.usage for each in messages if each.usage), start=_used(known.values()))
+    return SuspendedTurn(
+        head=header.head,
+        start=start,
+        run_id=state.run,
+        steps=sum(1 for each in messages if each.role == "assistant"),
+        usage=usage,
+        messages=tuple([await _carried(payloads, header.thread_id, each) for each in users]),
+        calls=tuple(_small(call) for call in messages[-1].tool_calls),
+        waiting=suspended.calls,
+        known=tuple(known[at] for at in sorted(known)),
+    )
+
+
+def usage_before(state: SliceState, turn: SuspendedTurn) -> Usage:
+    """What the session used before the turn that is suspended."""
+    now, own, known = state.usage.model_dump(), turn.usage.model_dump(), _used(turn.known).model_dump()
+    return Usage(**{name: max(now[name] + known[name] - own[name], 0) for name in now})
+
+
+def _used(known: Iterable[KnownCall]) -> Usage:
+    """What tools used whose results are not in the thread yet."""
+    results = (each.result for each in known if each.result is not None)
+    return sum((each.usage for each in results if each.usage is not None), start=Usage())
+
+
+async def _tail(threads: ThreadStore, header: HotHeader) -> tuple[Head, list[Record]]:
+    """Where the turn under way began, and its messages."""
+    first = max(header.committed - 1, 0)
+    records: list[Record] = []
+    position = first
+    while position < header.head.position:
+        page = await threads.read(
+            ReadPage(header.thread_id, position, header.head.position, committed_only=False, whole=False)
+        )
+        if not page.records:
+            raise StoreUnavailableError(f"thread {header.thread_id!r}: it ends at {position} all at once")
+        records += page.records
+        position = page.first + len(page.records)
+    if header.committed == 0:
+        return Head(position=0, last_id=""), records
+    return Head(position=header.committed, last_id=records[0].id), records[1:]
+
+
+async def _carried(payloads: Payloads, thread_id: str, message: Message) -> UserMessage:
+    """A user's message as a workflow carries it."""
+    fields = {"metadata": dict(message.metadata)} if message.metadata else {}
+    if isinstance(message.content, str) and len(message.content.encode()) <= _INLINE_TEXT:
+        return UserMessage(id=message.id, text=message.content, **fields)
+    ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
+    return UserMessage(id=message.id, ref=ref, **fields)
+
+
+def _small(call: ToolCall) -> ToolCall:
+    if len(canonical(call.arguments)) <= _INLINE_ARGUMENTS:
+        return call
+    return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

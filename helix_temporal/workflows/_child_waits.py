@@ -1,0 +1,152 @@
+"""Calls of sub-agents that wait for somebody: told up to the root, and answered from there."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError
+
+from helix_temporal.models.children import ChildPending, PayloadRef, RoutedReply, RoutedSubmit
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.states import Submission
+from helix_temporal.models.suspensions import REMEMBERED_CALLS, AnsweredCall, PendingCall, SubmitInput
+
+
+@dataclass(slots=True)
+class ChildWaits:
+    """What the sub-agents below one session wait for.
+
+    Attributes:
+        rounds: How often one of them began to wait.
+        on_wait: Told of each once.
+    """
+
+    rounds: int = 0
+    on_wait: Callable[[], None] | None = None
+    _told: dict[str, ChildPending] = field(default_factory=dict)
+    _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _sent: OrderedDict[str, SubmitInput] = field(default_factory=OrderedDict)
+    _replies: dict[str, RoutedReply] = field(default_factory=dict)
+
+    # -- from below
+
+    def hear(self, told: ChildPending) -> None:
+        """A child says what it waits for."""
+        before = self._told.get(told.session_id)
+        if told.run in self._over or (before is not None and before.number >= told.number):
+            return  # late
+        known = {each.id for each in self.pending()}
+        self._told[told.session_id] = told
+        if any(each.id not in known for each in told.calls):
+            self.rounds += 1
+            if self.on_wait is not None:
+                self.on_wait()
+
+    def gone(self, session_id: str, run: str | None) -> None:
+        """A child has ended."""
+        self._told.pop(session_id, None)
+        if run is not None:
+            self._over[run] = None
+            while len(self._over) > REMEMBERED_CALLS:
+                self._over.popitem(last=False)
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """All that they wait for, with the way to each."""
+        return tuple(
+            call.model_copy(update={"route": (session_id, *call.route)})
+            for session_id, told in self._told.items()
+            for call in told.calls
+        )
+
+    # -- to the parent
+
+    async def tell(self, session_id: str, pending: Callable[[], tuple[PendingCall, ...]]) -> None:
+        """Tell the parent of every change, as long as the session serves."""
+        parent, number = workflow.info().parent, 0
+        if parent is None:
+            return
+        told: tuple[PendingCall, ...] = ()
+        while True:
+            await workflow.wait_condition(lambda told=told: pending() != told)  # type: ignore[misc]
+            told, number = pending(), max(number + 1, int(workflow.now().timestamp() * 1_000_000))
+            change = ChildPending(
+                session_id=session_id,
+                run=workflow.info().first_execution_run_id,
+                number=number,
+                **({"calls": told} if told else {}),
+            )
+            await _signal(parent.workflow_id, "child_pending", change)
+
+    # -- answers
+
+    def has(self, call: str) -> bool:
+        """Whether a call is one of a sub-agent."""
+        return any(each.id == call for each in self.pending())
+
+    async def submit(
+        self, request: SubmitInput, thread_id: str, closing: Callable[[], bool]
+    ) -> Submission | None:
+        """Give an answer to the session whose call it is, once it has taken it; None while that ends.
+
+        ``thread_id`` is where the client has put aside what is long.
+        """
+        route = next(each.route for each in self.pending() if each.id == request.call)
+        if request.ref is not None:
+            ref = PayloadRef(thread_id=thread_id, name=request.ref).named()
+            request = request.model_copy(update={"ref": ref})
+        name = self._send(request)
+        routed = RoutedSubmit(
+            id=name,
+            reply_to=workflow.info().workflow_id,
+            request=request.model_copy(update={"wait": False}),
+        )
+        if not await _signal(workflow_id(route[-1]), "submit_for", routed):
+            return None
+        await workflow.wait_condition(
+            lambda: name in self._replies or route[0] not in self._told or closing()
+        )
+        reply = self._replies.pop(name, None)
+        return None if reply is None else reply.submission
+
+    def take_reply(self, reply: RoutedReply) -> AnsweredCall | None:
+        """The owner of a call answers; what is to be remembered of it."""
+        request, submission = self._sent.get(reply.id), reply.submission
+        if request is None:
+            return None
+        self._replies[reply.id] = reply
+        if submission is None or submission.status not in {"submitted", "already_completed"}:
+            return None
+        self._answered(request.call)
+        mine = submission.status == "submitted"
+        return AnsweredCall(
+            id=request.call, when=submission.completed_at or 0, **({"by": request.by} if mine else {})
+        )
+
+    def _send(self, request: SubmitInput) -> str:
+        name = workflow.uuid4().hex
+        self._sent[name] = request
+        while len(self._sent) > REMEMBERED_CALLS:
+            gone, _ = self._sent.popitem(last=False)
+            self._replies.pop(gone, None)
+        return name
+
+    def _answered(self, call: str) -> None:
+        """It waits no more, whenever its session comes to say so."""
+        for session_id, told in self._told.items():
+            left = tuple(each for each in told.calls if each.id != call)
+            self._told[session_id] = told.model_copy(update={"calls": left})
+
+
+async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
+    """Say what became of an answer."""
+    reply = RoutedReply(id=routed.id, **({} if submission is None else {"submission": submission}))
+    await _signal(routed.reply_to, "submitted", reply)
+
+
+async def _signal(to: str, name: str, argument: object) -> bool:
+    try:
+        await workflow.get_external_workflow_handle(to).signal(name, argument)
+    except FailureError:
+        return False  # it has ended
+    return True
