@@ -1,5 +1,6 @@
 """How tests talk to an adapter: requests, and a thread as a store gives it back."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,8 +52,9 @@ def stored(response: ModelResponse, message_id: str = "a1") -> Message:
 
 def result(call: ToolCall, content: Any = "fine", **fields: Any) -> Message:
     """What the tool gave for a call."""
+    name = hashlib.sha256(call.id.encode()).hexdigest()[:16]
     return Message(
-        id=f"r-{call.id}", role="tool", tool_call_id=call.id, name=call.name, content=content, **fields
+        id=f"r-{name}", role="tool", tool_call_id=call.id, name=call.name, content=content, **fields
     )
 
 
