@@ -1,10 +1,12 @@
 """Every stream store keeps the same promises."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from helix_temporal.models.streams import StreamLimits
+from helix_temporal.stores.file.streams import FileStreams
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.streams import PostgresStreams
@@ -21,6 +23,21 @@ class TestMemoryStreams(StreamContract):
         stores: dict[StreamLimits, MemoryStreams] = {}
         yield lambda limits: stores.setdefault(limits, MemoryStreams(limits))
         for store in stores.values():
+            await store.close()
+
+
+class TestFileStreams(StreamContract):
+    @pytest.fixture
+    async def make(self, data_directory: Path) -> AsyncIterator[MakeStreams]:
+        """An empty directory."""
+        stores: list[FileStreams] = []
+
+        def make(limits: StreamLimits) -> FileStreams:
+            stores.append(FileStreams(data_directory / "streams", limits))
+            return stores[-1]
+
+        yield make
+        for store in stores:
             await store.close()
 
 

@@ -61,7 +61,7 @@ class Disk:
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[int | None]:
         """A handle on the document as it is now, None if there is none."""
-        with self._reporting("reading", name), contextlib.ExitStack() as stack:
+        with self.reporting("reading", name), contextlib.ExitStack() as stack:
             try:
                 handle = os.open(self.path(name), _READ)
             except FileNotFoundError:
@@ -92,7 +92,7 @@ class Disk:
 
         The lock's file goes with the document.
         """
-        with self._reporting("locking", name), contextlib.ExitStack() as stack:
+        with self.reporting("locking", name), contextlib.ExitStack() as stack:
             path = self.directory / (name + LOCK)
             handle = os.open(path, _LOCK, 0o600)
             stack.callback(os.close, handle)
@@ -106,7 +106,7 @@ class Disk:
     def replace(self, name: str, pieces: list[bytes]) -> None:
         """Write a document durably; the caller holds its lock."""
         temporary = self.directory / (name + TEMPORARY)
-        with self._reporting("writing", name):
+        with self.reporting("writing", name):
             temporary.unlink(missing_ok=True)
             try:
                 self._write(temporary, pieces)
@@ -120,14 +120,14 @@ class Disk:
 
     def remove(self, name: str) -> None:
         """Remove a document durably; the caller holds its lock."""
-        with self._reporting("removing", name):
+        with self.reporting("removing", name):
             self.path(name).unlink(missing_ok=True)
             self._after("removed")
             self.settle("settled")
 
     def settle(self, step: str = "assured") -> None:
         """Make all names in the directory as they are now survive a power cut; nothing if it is not there."""
-        with self._reporting("syncing", ""):
+        with self.reporting("syncing", ""):
             try:
                 _sync(self.directory)
             except FileNotFoundError:
@@ -139,12 +139,12 @@ class Disk:
 
     def make_directory(self) -> None:
         """Make the directory if it is not there, and keep it over a power cut."""
-        with self._reporting("making the directory", ""):
+        with self.reporting("making the directory", ""):
             _make(self.directory)
 
     def names(self) -> list[str]:
         """Names of all documents; what killed writers left behind is swept meanwhile."""
-        with self._reporting("listing", ""):
+        with self.reporting("listing", ""):
             try:
                 files = os.listdir(self.directory)  # noqa: PTH208  # names, not paths
             except FileNotFoundError:
@@ -158,6 +158,14 @@ class Disk:
     def where(self, name: str) -> str:
         """The document in words, for errors."""
         return f"document {name + SUFFIX!r} in {str(self.directory)!r}"
+
+    @contextlib.contextmanager
+    def reporting(self, doing: str, name: str) -> Iterator[None]:
+        """What the file system raises as errors of ours; ``doing`` and ``name`` are for their messages."""
+        try:
+            yield
+        except OSError as error:
+            raise self._failure(doing, name, error) from error
 
     def _sweep(self, names: set[str]) -> None:
         for name in names:
@@ -181,13 +189,6 @@ class Disk:
         # Who waits for this very lock file sees that it is gone, and makes another.
         if not os.path.lexists(self.path(name)):
             (self.directory / (name + LOCK)).unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _reporting(self, doing: str, name: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._failure(doing, name, error) from error
 
     def _failure(self, doing: str, name: str, error: OSError) -> HelixError:
         kind: type[HelixError] = UnsupportedServerError if error.errno in _REFUSED else StoreUnavailableError
