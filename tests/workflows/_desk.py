@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from helix_temporal.agents import (
@@ -46,11 +46,22 @@ def first_tools_then(answer: Answer, *what: str) -> Callable[[ModelRequest], Ans
     return script
 
 
+class Speaker:
+    """The model of the agent ``streaming``: speaks as the desk says."""
+
+    def __init__(self, desk: "Desk") -> None:
+        self.desk = desk
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        return self.desk.streams[request.session_id](request)
+
+
 class Desk:
     """The model, the tool ``act`` and all hooks of every test agent.
 
     Attributes:
         scripts: What the model answers, by session; `echo` where nothing is said.
+        streams: What the model of the agent ``streaming`` says piece by piece, by session.
         acts: What the tool ``act`` does, by session; gives ``what`` back where nothing is said.
         hooks: What a hook does, by session and name; hears only where nothing is said.
         requests: Every model call, by session.
@@ -60,6 +71,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.scripts: dict[str, Callable[[ModelRequest], Any]] = {}
+        self.streams: dict[str, Callable[[ModelRequest], AsyncIterator[Any]]] = {}
         self.acts: dict[str, Callable[[str, ToolContext], Any]] = {}
         self.hooks: dict[tuple[str, str], Callable[[Any], Any]] = {}
         self.requests: dict[str, list[ModelRequest]] = defaultdict(list)
@@ -128,6 +140,7 @@ class Desk:
         names = Hooks().__dataclass_fields__
         return [
             Agent(name="main", model=self, tools=[act, add]),
+            Agent(name="streaming", model=Speaker(self), tools=[act]),
             Agent(name="serial", model=self, tools=[act], parallel_tools=False),
             Agent(name="people", model=self, tools=[act, wipe, locate, hurry, ask_user()]),
             Agent(name="two-steps", model=self, tools=[act], max_steps=2),
