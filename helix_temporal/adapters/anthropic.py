@@ -10,7 +10,7 @@ import anthropic
 from helix_temporal.adapters._anthropic_answer import PAUSED, Answer
 from helix_temporal.adapters._anthropic_request import NAME, request_fields
 from helix_temporal.adapters._wire import failed, server_events, unreachable
-from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
+from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.agents import ModelEvent, ModelRequest
 
 _CONNECT_SECONDS: Final = 15.0
@@ -26,10 +26,10 @@ class AnthropicModel:
 
     Args:
         model: Its name, such as ``claude-sonnet-4-5``.
-        max_tokens: Most tokens of one answer, reasoning included.
         client: Your own, with key and address; otherwise one is made at the first call, from
             ``ANTHROPIC_API_KEY`` and the other variables that the library reads.  Bedrock's client streams
             in a format of its own: use `LangChainModel` there.
+        max_tokens: Most tokens of one answer, reasoning included.
         cache: ``auto`` asks for the prompt to be cached up to the instructions and up to the newest
             messages; ``None`` only up to parts with ``"cache": true``.
         cache_ttl: How long what ``auto`` marks is kept.
@@ -45,9 +45,9 @@ class AnthropicModel:
     def __init__(
         self,
         model: str,
+        client: anthropic.AsyncAnthropic | None = None,
         *,
         max_tokens: int = 8192,
-        client: anthropic.AsyncAnthropic | None = None,
         cache: Literal["auto"] | None = "auto",
         cache_ttl: Literal["5m", "1h"] = "5m",
         **options: Any,
@@ -71,6 +71,7 @@ class AnthropicModel:
             ModelUnavailableError: No answer, or a failure of the provider's.
             ModelStreamEndedError: The stream broke off.
             ModelRequestError: Refused: key, model or input must be mended.
+            InvalidConfigError: There is no key, or an option that the library can't send.
         """
         fields = self._request(request)
         answer = Answer()
@@ -168,7 +169,7 @@ def _ours(error: Exception) -> HelixError:
         return failed("Anthropic", error.status_code, word, error.response.headers)
     if isinstance(error, anthropic.APIConnectionError):
         return unreachable("Anthropic", error.__cause__ or error)
-    return ModelRequestError(
-        f"the library of Anthropic refuses to send the request: {type(error).__name__}; "
-        "check the key and the options in the worker"
+    return InvalidConfigError(
+        f"the library of Anthropic does not send the request: {type(error).__name__}; give a client with a "
+        "key or set ANTHROPIC_API_KEY in the worker, and check the options"
     )

@@ -9,6 +9,7 @@ import pytest
 from helix_temporal.adapters.anthropic import AnthropicModel
 from helix_temporal.errors import (
     HelixError,
+    InvalidConfigError,
     ModelRateLimitedError,
     ModelRequestError,
     ModelStreamEndedError,
@@ -228,7 +229,7 @@ async def test_without_a_key_the_call_is_refused_for_good(
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", standin.url)
     model = AnthropicModel("claude-test")
-    with pytest.raises(ModelRequestError, match="key"):
+    with pytest.raises(InvalidConfigError, match="key"):
         await answer_of(model, asking("go"))
     await model.aclose()
 
