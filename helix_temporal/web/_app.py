@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast, get_args
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,6 +26,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.chunks import RunEnded
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.suspensions import ToolApproval
 from helix_temporal.web._events import EventStream, failure, frames
 
 T = TypeVar("T", bound=BaseModel)
@@ -60,6 +61,10 @@ def create_sse_app(
                                                 ``until`` is ``closed`` unless it is given
     ``GET  /sessions/{id}/messages``            finished turns: ``start``, ``limit``, ``backward``
     ``POST /sessions/{id}/messages``            ``{"text", "message_id"?}``: 202 ``{"message_id"}``
+    ``GET  /sessions/{id}/pending``             calls that wait for a client or a person
+    ``POST /sessions/{id}/tool-results``        ``{"call", "result"?, "error"?, "submission_id"?}``
+    ``POST /sessions/{id}/approvals``           ``{"approval_id", "approved", "reason"?,
+                                                "submission_id"?}``
     ``POST /sessions/{id}/stop``                ``{"abort"?, "run_id"?}``: ``{"stopping"}``
     ==========================================  =====================================================
 
@@ -88,6 +93,21 @@ class _Message(BaseModel):
     message_id: str | None = None
 
 
+class _CallAnswer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    call: str
+    result: JsonValue = None
+    error: str | None = None
+    submission_id: str | None = None
+
+
+class _Approval(ToolApproval):
+    model_config = ConfigDict(extra="forbid")
+
+    submission_id: str | None = None
+
+
 class _Stop(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -109,6 +129,9 @@ class _Endpoints:
             Route(f"{one}/events", self.events, methods=["GET"]),
             Route(f"{one}/messages", self.history, methods=["GET"]),
             Route(f"{one}/messages", self.send, methods=["POST"]),
+            Route(f"{one}/pending", self.pending, methods=["GET"]),
+            Route(f"{one}/tool-results", self.answer_call, methods=["POST"]),
+            Route(f"{one}/approvals", self.approve, methods=["POST"]),
             Route(f"{one}/stop", self.stop, methods=["POST"]),
         ]
 
@@ -145,6 +168,26 @@ class _Endpoints:
             session_id, message.text, agent=self._agent, message_id=message.message_id
         )
         return _json({"message_id": message_id}, 202)
+
+    async def pending(self, request: Request) -> Response:
+        session_id = await self._session(request)
+        waiting = await self._client.pending(session_id)
+        return _json({"pending": [each.model_dump(mode="json") for each in waiting]})
+
+    async def answer_call(self, request: Request) -> Response:
+        session_id = await self._session(request)
+        answer = await _body(request, _CallAnswer)
+        reply = await self._client.submit_tool_result(
+            session_id, answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
+        )
+        return _json(reply.model_dump(mode="json", exclude_none=True))
+
+    async def approve(self, request: Request) -> Response:
+        session_id = await self._session(request)
+        given = await _body(request, _Approval)
+        approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
+        reply = await self._client.submit_approval(session_id, approval, submission_id=given.submission_id)
+        return _json(reply.model_dump(mode="json", exclude_none=True))
 
     async def stop(self, request: Request) -> Response:
         session_id = await self._session(request)
