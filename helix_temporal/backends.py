@@ -49,14 +49,14 @@ class Backends:
         hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
         blobs: A blob store from elsewhere; otherwise as settings say.
         locks, usage: From elsewhere; otherwise where the state of sessions is.
-        streams: From elsewhere; otherwise beside the hot tier.
+        streams: From elsewhere; otherwise as settings say.
         workspaces: Providers of workspaces by id, for the clean-up.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
         sessions: The session store; None with ``session_store="none"``.
-        streams: Where sessions are shown live; None if nowhere.
+        streams: Where sessions are shown live; None with ``stream_store="none"``.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Backends:
             self.hot, hot_payloads = hot
         self.locks: LockManager = self._places[settings.state_in].locks if locks is None else locks
         self.usage: UsageStore = self._places[settings.state_in].usage if usage is None else usage
-        if streams is None:
-            streams = getattr(self._places[settings.threads_in], "streams", None)
+        if streams is None and settings.streams_in != "none":
+            streams = self._places[settings.streams_in].streams
         self.streams = streams
         self._streaming = Streaming(streams)
         self.blobs = blobs or _blobs(settings)
@@ -245,7 +245,10 @@ class _Places(dict[str, Any]):
 
         settings = self._settings
         return RedisBackend(
-            settings.redis_url or "", prefix=settings.redis_prefix, cluster=settings.redis_cluster
+            settings.redis_url or "",
+            prefix=settings.redis_prefix,
+            cluster=settings.redis_cluster,
+            stream_limits=settings.stream_limits,
         )
 
     def _postgres(self) -> Any:
@@ -256,17 +259,19 @@ class _Places(dict[str, Any]):
             settings.postgres_dsn or "",
             table_prefix=settings.table_prefix,
             statement_cache_size=settings.postgres_statement_cache_size,
+            stream_limits=settings.stream_limits,
         )
 
     def _file(self) -> Any:
         from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
 
-        return FileBackend(self._settings.data_directory or Path())
+        settings = self._settings
+        return FileBackend(settings.data_directory or Path(), stream_limits=settings.stream_limits)
 
     def _memory(self) -> Any:
         from helix_temporal.stores.memory.backend import MemoryBackend  # noqa: PLC0415
 
-        return MemoryBackend()
+        return MemoryBackend(stream_limits=self._settings.stream_limits)
 
 
 def _blobs(settings: Settings) -> BlobStore | None:

@@ -24,6 +24,7 @@ from pydantic import (
 from helix_temporal import _setting_rules as rules
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.streams import StreamLimits
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * _KIB
@@ -132,6 +133,13 @@ class Settings(_Group):
         session_store: Where state, runs and checkpoints are, and locks and usage with them; by default
             the first of PostgreSQL, Redis and the data directory that is given, else this process's
             memory.  ``"none"`` keeps what a session must know with its thread and nothing more.
+        stream_store: Where sessions are shown live; by default the first of Redis, PostgreSQL and the data
+            directory that is given, else this process's memory, where other processes see nothing.
+            ``"none"`` shows them nowhere.
+        stream_ttl: A stream is kept for so long after its last chunk.
+        stream_max_chunks: Of a stream the newest so many are kept; 0 for all.
+        stream_max_chunk_bytes: The largest chunk.
+        stream_abandoned_after: Readers take a producer for gone that has been silent for so long.
         s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
         s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
         cold_directory: The cold tier in a directory instead of a bucket, for one machine.
@@ -172,6 +180,12 @@ class Settings(_Group):
 
     thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
     session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
+
+    stream_store: Literal["redis", "postgres", "file", "memory", "none"] | None = None
+    stream_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
+    stream_max_chunks: int = Field(default=10_000, ge=0, le=10_000_000)
+    stream_max_chunk_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
+    stream_abandoned_after: Duration = timedelta(minutes=10)
 
     s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
     s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
@@ -234,10 +248,36 @@ class Settings(_Group):
             return "redis"
         return "memory" if self.data_directory is None else "file"
 
+    @property
+    def streams_in(self) -> Literal["redis", "postgres", "file", "memory", "none"]:
+        """The store that streams are in."""
+        if self.stream_store is not None:
+            return self.stream_store
+        if self.redis_url is not None:
+            return "redis"
+        if self.postgres_dsn is not None:
+            return "postgres"
+        return "memory" if self.data_directory is None else "file"
+
+    @property
+    def stream_limits(self) -> StreamLimits:
+        """What a store keeps of streams."""
+        return StreamLimits(
+            ttl=self.stream_ttl.total_seconds(),
+            max_chunks=self.stream_max_chunks,
+            max_chunk_bytes=self.stream_max_chunk_bytes,
+            abandoned_after=self.stream_abandoned_after.total_seconds(),
+        )
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
-        for name, place in (("thread_store", self.threads_in), ("session_store", self.state_in)):
+        places = {
+            "thread_store": self.threads_in,
+            "session_store": self.state_in,
+            "stream_store": self.streams_in,
+        }
+        for name, place in places.items():
             address = needed.get(place)
             if address is not None and getattr(self, address) is None:
                 raise ValueError(f"{name} is {place!r} but {address} is not set")
