@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, beside, cold, commits, sessions, start, stateful, states, turns
+from bench import append, beside, chats, cold, commits, sessions, start, stateful, states, streams, turns
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -33,6 +33,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "list": states.listed,
     "writers": states.writers,
     "beside": beside.beside,
+    "streams": streams.streams,
+    "chats": chats.chats,
     "start": start.start,
     "long": sessions.long,
 }

@@ -45,6 +45,14 @@ class Sizes:
     beside_turns: int = 100
     beside_hydrated: int = 50
     beside_writes: int = 10
+    chunks: int = 500
+    readers: int = 1_000
+    read_chunks: int = 40
+    chats: tuple[int, ...] = (1, 32, 128)
+    chat_turns: int = 50
+    chat_rounds: tuple[int, ...] = (3, 1, 1)
+    chat_long: int = 500
+    chat_full: int = 650
 
 
 FULL: Final = Sizes()
@@ -66,6 +74,9 @@ QUICK: Final = Sizes(
     written=10,
     beside_turns=30,
     beside_writes=5,
+    chats=(1, 32),
+    chat_rounds=(1, 1),
+    chat_long=120,
 )
 TINY: Final = Sizes(
     rounds=2,
@@ -91,6 +102,13 @@ TINY: Final = Sizes(
     beside_turns=3,
     beside_hydrated=4,
     beside_writes=2,
+    chunks=10,
+    readers=20,
+    read_chunks=3,
+    chats=(1, 2),
+    chat_turns=4,
+    chat_rounds=(1, 1),
+    chat_long=6,
 )
 
 

@@ -88,10 +88,8 @@ async def running(lab: Lab, program: PeerProgram) -> AsyncIterator[Peer]:
     """
     if program.environment is None:
         python = sys.executable
-    elif lab.peers:
-        python = await _python(lab, program.environment)
     else:
-        raise PeerMissingError("left out")
+        python = await interpreter(lab, program.environment)
     async with _database(lab.postgres) as dsn:
         process = await asyncio.create_subprocess_exec(
             *(python, str(_SCRIPTS / program.script), *program.arguments),
@@ -135,8 +133,14 @@ async def _execute(dsn: str, query: str) -> None:
         await connection.close()
 
 
-async def _python(lab: Lab, environment: str) -> str:
-    """The interpreter of a peer's environment, which is made if it is not there or of other versions."""
+async def interpreter(lab: Lab, environment: str) -> str:
+    """The interpreter of a peer's environment, which is made if it is not there or of other versions.
+
+    Raises:
+        PeerMissingError: Its packages can't be had, or peers are left out.
+    """
+    if not lab.peers:
+        raise PeerMissingError("left out")
     packages, place = _SCRIPTS / f"{environment}.txt", _ENVIRONMENTS / environment
     python, stamp = place / "bin" / "python", place / ".installed"
     wanted = hashlib.sha256(packages.read_bytes()).hexdigest()

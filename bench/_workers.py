@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,15 +20,25 @@ START_SECONDS = 60.0
 async def worker(
     role: Literal["helix", "bare"], settings: Settings, **variables: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker that is ready.
+    """A worker of this project's that is ready; raises as `program`."""
+    command = (sys.executable, "-m", "bench.worker", role)
+    async with program(command, {**environment(settings), **variables}) as process:
+        yield process
+
+
+@contextlib.asynccontextmanager
+async def program(
+    command: Sequence[str], variables: Mapping[str, str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A program that says when it is ready, and ends with its standard input.
 
     Raises:
-        RuntimeError: It ended before it was; what it wrote is on standard error.
+        RuntimeError: It ended before it was ready; what it wrote is on standard error.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.worker", role),
+        *command,
         cwd=ROOT,
-        env={**environment(settings), **variables},
+        env=variables,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -37,7 +47,7 @@ async def worker(
     try:
         async with asyncio.timeout(START_SECONDS):
             if not await process.stdout.readline():
-                raise RuntimeError(f"the {role} worker ended before it was ready")
+                raise RuntimeError(f"{command[-1]} ended before it was ready")
         yield process
     finally:
         process.stdin.close()
