@@ -29,7 +29,10 @@ class Answering(TakingBack):
             SessionNotFoundError: It never ran, or its history is gone.
         """
         info: SessionInfo = await self._status(session_id)
-        return tuple([await self._whole(info.thread_id, each) for each in info.pending])
+        threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
+        return tuple(
+            [await self._whole(thread, each) for thread, each in zip(threads, info.pending, strict=True)]
+        )
 
     async def submit_tool_result(
         self,
