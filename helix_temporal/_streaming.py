@@ -14,7 +14,7 @@ from helix_temporal.errors import (
     StreamNotFoundError,
     StreamTruncatedError,
 )
-from helix_temporal.models.chunks import RunEnded, RunPaused, RunStarted, StreamResync, Suspended
+from helix_temporal.models.chunks import RunEnded, RunPaused, RunResumed, RunStarted, StreamResync, Suspended
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.streams import ResumableReader, StreamStore
@@ -189,6 +189,8 @@ class _Turn:
             self.open, self.over = False, self.until == "turn"
         elif isinstance(chunk, Suspended | RunPaused) and ours:
             self.open = False  # silence is what is to be expected
+        elif isinstance(chunk, RunResumed) and ours:
+            self.open = True
         return ours or isinstance(chunk, StreamResync)
 
     def _begins(self, run_id: str, chunk: RunStarted) -> bool:

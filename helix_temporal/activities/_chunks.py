@@ -1,19 +1,23 @@
 """Pure: what is told of steps, tools and turns, as chunks under keys that are the same for every attempt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
 from helix_temporal.activities._outlet import Keyed
 from helix_temporal.activities._state_turns import ending
-from helix_temporal.agents import ToolOutcome
+from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
+from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.models import chunks
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.messages import Message
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.children import child_session_id
+from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus
-from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, ToolInput
+from helix_temporal.models.suspensions import WaitingCall
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
@@ -41,12 +45,14 @@ def turn_begins(request: RunStepInput, inputs: Sequence[Message]) -> list[Keyed]
 def step_begins(request: RunStepInput, message_id: str, number: int, attempt: int) -> list[Keyed]:
     """An attempt calls the model; what earlier ones said is void."""
     told: dict[str, Any] = {"step_id": step_of(request), "step": number}
-    started = chunks.StepStarted(**told, message_id=message_id, attempt=attempt)
-    items = [Keyed(started, f"answer/{message_id}/started")]
+    items = []
+    if any(each.answered is not None for each in request.inputs):
+        items.append(Keyed(chunks.RunResumed(step=number), f"answer/{request.head.last_id}/resumed"))
     if attempt > 1:
         void = chunks.StepDiscarded(**told, attempt=attempt - 1)
-        items.insert(0, Keyed(void, f"answer/{message_id}/instead"))
-    return items
+        items.append(Keyed(void, f"answer/{message_id}/instead"))
+    started = chunks.StepStarted(**told, message_id=message_id, attempt=attempt)
+    return [*items, Keyed(started, f"answer/{message_id}/started")]
 
 
 def step_fails(request: RunStepInput, message_id: str, number: int, attempt: int) -> Keyed:
@@ -55,7 +61,9 @@ def step_fails(request: RunStepInput, message_id: str, number: int, attempt: int
     return Keyed(void, f"answer/{message_id}/discarded")
 
 
-def step_stands(request: RunStepInput, answer: Message, position: int, number: int | None) -> list[Keyed]:
+def step_stands(
+    request: RunStepInput, agent: Agent, answer: Message, position: int, number: int | None
+) -> list[Keyed]:
     """The answer is in the thread, and these tools are asked for."""
     about: dict[str, Any] = {"message_id": answer.id} | ({} if number is None else {"step": number})
     committed = chunks.StepCommitted(
@@ -69,11 +77,56 @@ def step_stands(request: RunStepInput, answer: Message, position: int, number: i
             tool_call_id=call.id, tool_name=call.name, **_shown("arguments", call.arguments, {}), **about
         )
         items.append(Keyed(start, f"call/{answer.id}.{ordinal}/start"))
+        facts = _facts(agent, call.name)
+        if facts is not None and facts.kind == "agent":
+            child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
+            sub = chunks.SubAgentStart(
+                sub_session_id=child,
+                sub_agent_type=facts.agent or "",
+                tool_call_id=call.id,
+                **about,
+            )
+            items.append(Keyed(sub, f"call/{answer.id}.{ordinal}/child"))
     return items
 
 
-def turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
-    """The turn is over; with the answer that is its last message, if it has one."""
+def step_ends(request: RunStepInput, result: RunStepResult) -> list[Keyed]:
+    """What comes after the step: the end of the turn, or a wait for people."""
+    if not result.calls:
+        return [_turn_ends(request, result.head, answered=True)]
+    if not result.waiting:
+        return []
+    asker = result.head.last_id
+    waits = [(each, result.calls[each.at]) for each in result.waiting]
+    calls = tuple(_waiting(each, call) for each, call in waits)
+    asks = [_approval(each, call, asker) for each, call in waits if each.kind == "approval"]
+    return [*asks, Keyed(chunks.Suspended(calls=calls, message_id=asker), f"answer/{asker}/suspended")]
+
+
+def _waiting(waiting: WaitingCall, call: ToolCall) -> JsonObject:
+    told: JsonObject = {"id": waiting.id, "tool_call_id": call.id, "tool_name": call.name}
+    until: JsonObject = {} if waiting.until is None else {"until": waiting.until}
+    return {**told, "kind": waiting.kind, **until}
+
+
+def _approval(waiting: WaitingCall, call: ToolCall, asker: str) -> Keyed:
+    large = call.arguments.get(LARGE_ARGUMENTS) is True
+    asked = chunks.ToolApprovalRequest(
+        tool_call_id=call.id,
+        tool_name=call.name,
+        approval_id=waiting.id,
+        input=None if large else call.arguments,
+        message_id=asker,
+    )
+    return Keyed(asked, f"call/{waiting.id}/approval")
+
+
+def turn_ends(request: EndTurnInput, inputs: Sequence[Message], head: Head) -> list[Keyed]:
+    """The turn is over with the results of its tools."""
+    return [*tools_end(request, None, inputs), _turn_ends(request, head, answered=False)]
+
+
+def _turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
     status, reason = ending(request)
     answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
     ended = chunks.RunEnded(status=status.value, exit_reason=reason or status.value, **answer)
@@ -86,9 +139,28 @@ def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
     return Keyed(ended, f"run/{run_id}/ended")
 
 
-def tools_end(inputs: Iterable[Message]) -> list[Keyed]:
+def tools_end(
+    request: RunStepInput | EndTurnInput, agent: Agent | None, inputs: Sequence[Message]
+) -> list[Keyed]:
     """The results that a step takes: those that their tools told of already, and those of other calls."""
-    return [_tool_end(each.id, each) for each in inputs if each.role == "tool"]
+    children = {each.id: each.child for each in request.inputs if each.child is not None}
+    items = []
+    for result in inputs:
+        if result.role != "tool":
+            continue
+        child = children.get(result.id)
+        if child is not None:
+            facts = None if agent is None else _facts(agent, result.name or "")
+            end = chunks.SubAgentEnd(
+                sub_session_id=child.session_id,
+                sub_agent_type="" if facts is None else facts.agent or "",
+                tool_call_id=result.tool_call_id,
+                success=child.status == "completed",
+                message_id=_asked_by(result.id),
+            )
+            items.append(Keyed(end, f"call/{result.id}/child-end"))
+        items.append(_tool_end(result))
+    return items
 
 
 def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
@@ -101,7 +173,7 @@ def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
         tool_call_id=request.call.id,
         is_error=outcome.is_error,
     )
-    items = [_tool_end(result.id, result)]
+    items = [_tool_end(result)]
     if outcome.state:
         patches = tuple(_patch(name, value) for name, value in outcome.state.items())
         patch = chunks.StatePatch(patches=patches, message_id=answer_id)
@@ -115,14 +187,22 @@ def call_of(request: ToolInput) -> tuple[str, str]:
     return answer_id, ordinal
 
 
-def _tool_end(result_id: str, result: Message) -> Keyed:
+def _facts(agent: Agent, tool: str) -> ToolFacts | None:
+    found = agent.tool(tool)
+    return None if found is None else found.facts(agent.name)
+
+
+def _asked_by(result_id: str) -> str:
+    """The answer that asks for the tool whose result has this id."""
+    return result_id.rsplit(".", 1)[0]
+
+
+def _tool_end(result: Message) -> Keyed:
     fields: dict[str, Any] = {} if result.is_error else _shown("result", result.content, None)
     if result.is_error:
         fields = {"success": False, "error": result.text[:SHOWN]}
-    end = chunks.ToolEnd(
-        tool_call_id=result.tool_call_id or "", message_id=result_id.rsplit(".", 1)[0], **fields
-    )
-    return Keyed(end, f"call/{result_id}/end")
+    end = chunks.ToolEnd(tool_call_id=result.tool_call_id or "", message_id=_asked_by(result.id), **fields)
+    return Keyed(end, f"call/{result.id}/end")
 
 
 def _shown(field: str, value: Any, instead: Any) -> dict[str, Any]:

@@ -109,10 +109,10 @@ class Stepper:
         await self._news.answers(request)
         inputs = await self._messages(thread_id, seen.inputs)
         number = step_number(request, state_of(seen.view))
-        async with self._streams.step(request, new_id(), number) as live:
+        async with self._streams.step(request, agent, new_id(), number) as live:
             live.begins(inputs)
             result = await self._new_step(request, agent, thread_id, seen, inputs, live)
-            await live.ends(result.head, turn=not result.calls)
+            await live.ends(result)
         return result
 
     async def _new_step(
@@ -215,7 +215,7 @@ class Stepper:
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
             result = await self._result(request, appended, stored, receipt, seen)
-            await self._streams.stood(request, taken, stored, result.head)
+            await self._streams.stood(request, agent, taken, stored, result)
         return result
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:

@@ -15,7 +15,7 @@ from temporalio import activity
 
 from helix_temporal.activities import _chunks as made
 from helix_temporal.activities._outlet import Grace, Keyed, Outlet
-from helix_temporal.agents import ToolOutcome
+from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, HelixError, StreamNotFoundError
 from helix_temporal.models import chunks
 from helix_temporal.models.agents import (
@@ -33,6 +33,7 @@ from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionInput,
     RunStepInput,
+    RunStepResult,
     SaveValuesInput,
     ToolInput,
 )
@@ -51,10 +52,10 @@ class Streaming:
     def __init__(self, store: StreamStore | None = None) -> None:
         self._store, self._grace = store, Grace()
 
-    def step(self, request: RunStepInput, message_id: str, number: int) -> "StepStream":
+    def step(self, request: RunStepInput, agent: Agent, message_id: str, number: int) -> "StepStream":
         """For one attempt of a step, whose answer will have this id."""
         outlet = self._outlet(request.session_id, made.run_of(request), request.epoch, request.agent)
-        return StepStream(outlet, request, message_id, number)
+        return StepStream(outlet, request, agent, message_id, number)
 
     def tool(self, request: ToolInput) -> "ToolStream":
         """For one attempt of a tool."""
@@ -62,20 +63,24 @@ class Streaming:
         return ToolStream(outlet, request)
 
     async def stood(
-        self, request: RunStepInput, inputs: Sequence[Message], answer: Message, head: Head
+        self,
+        request: RunStepInput,
+        agent: Agent,
+        inputs: Sequence[Message],
+        answer: Message,
+        result: RunStepResult,
     ) -> None:
         """A step was found in the thread: the attempt that put it there may not have come to tell."""
         items = [
             *made.turn_begins(request, inputs),
-            *made.step_stands(request, answer, head.position - 1, None),
+            *made.step_stands(request, agent, answer, result.head.position - 1, None),
+            *made.step_ends(request, result),
         ]
-        if not answer.tool_calls:
-            items.append(made.turn_ends(request, head, answered=True))
         await self._tell(request.session_id, made.run_of(request), request.epoch, items, request.agent)
 
     async def turn_ended(self, request: EndTurnInput, inputs: Sequence[Message], head: Head) -> None:
         """A turn ended with the results of its tools."""
-        items = [*made.tools_end(inputs), made.turn_ends(request, head, answered=False)]
+        items = made.turn_ends(request, inputs, head)
         await self._tell(request.session_id, made.run_of(request), request.epoch, items)
 
     async def opened(self, request: OpenSessionInput, epoch: int) -> None:
@@ -135,8 +140,10 @@ class Streaming:
 class StepStream:
     """Tells of one attempt of a step; as a context manager, of its failure, too."""
 
-    def __init__(self, outlet: Outlet, request: RunStepInput, message_id: str, number: int) -> None:
-        self._outlet, self._request = outlet, request
+    def __init__(
+        self, outlet: Outlet, request: RunStepInput, agent: Agent, message_id: str, number: int
+    ) -> None:
+        self._outlet, self._request, self._agent = outlet, request, agent
         self.message_id, self.number = message_id, number
         self._attempt = activity.info().attempt if activity.in_activity() else 1
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
@@ -160,7 +167,7 @@ class StepStream:
         """The model is about to be called with these inputs."""
         self._outlet.put(
             *made.turn_begins(self._request, inputs),
-            *made.tools_end(inputs),
+            *made.tools_end(self._request, self._agent, inputs),
             *made.step_begins(self._request, self.message_id, self.number, self._attempt),
         )
 
@@ -204,12 +211,13 @@ class StepStream:
 
     def committed(self, stored: Message, head: Head) -> None:
         """The step stands in the thread, with this attempt's answer or another's."""
-        self._stands = made.step_stands(self._request, stored, head.position - 1, self.number)
+        position = head.position - 1
+        self._stands = made.step_stands(self._request, self._agent, stored, position, self.number)
         self._outlet.put(*self._stands)
 
-    async def ends(self, head: Head, *, turn: bool) -> None:
-        """Wait a moment until all is written; ``turn`` if the turn is over."""
-        last = [made.turn_ends(self._request, head, answered=True)] if turn else []
+    async def ends(self, result: RunStepResult) -> None:
+        """Tell what comes after the step, and wait a moment until all is written."""
+        last = made.step_ends(self._request, result)
         with contextlib.suppress(FencedError):  # the step counts all the same
             await self._outlet.settle(*last, again=self._stands)
 

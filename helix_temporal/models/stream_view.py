@@ -15,6 +15,7 @@ from helix_temporal.models.chunks import (
     ChunkBase,
     Output,
     RunEnded,
+    RunResumed,
     RunStarted,
     StepCommitted,
     StepDiscarded,
@@ -111,7 +112,7 @@ class StreamView:
                 self._tool(chunk)
             case StepStarted() | StepCommitted() | StepDiscarded():
                 self._step(chunk)
-            case RunStarted() | RunEnded() | Suspended() | Output() | StreamResync():
+            case RunStarted() | RunEnded() | RunResumed() | Suspended() | Output() | StreamResync():
                 self._run(chunk)
 
     def _shown(self, message: MessageView) -> bool:
@@ -158,7 +159,7 @@ class StreamView:
             message.committed = True
             self._committed[chunk.step_id] = message.message_id
 
-    def _run(self, chunk: RunStarted | RunEnded | Suspended | Output | StreamResync) -> None:
+    def _run(self, chunk: RunStarted | RunEnded | RunResumed | Suspended | Output | StreamResync) -> None:
         match chunk:
             case RunStarted():
                 self.run_id, self.turn, self.status = chunk.agent_id, chunk.turn, "running"
@@ -168,6 +169,8 @@ class StreamView:
                 if not chunk.in_thread:
                     kept = self._before
                     self._messages = {key: each for key, each in self._messages.items() if key in kept}
+            case RunResumed():
+                self.status = "running"
             case Suspended():
                 self.status = "suspended"
             case Output():
