@@ -91,9 +91,12 @@ class Live:
     cancelled: bool = False
     aborting: bool = False
     idle: bool = False
-    rewinds: Rewinds = field(default_factory=Rewinds)
+    rewinds: Rewinds = field(init=False)
     interrupted: bool = False
     used: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self.rewinds = Rewinds(self.inbox)
 
     @staticmethod
     def of(input: SessionInput, now: datetime) -> "Live":
@@ -140,6 +143,10 @@ class Live:
     def stays_suspended(self) -> bool:
         """The execution waits: it may not end, or would lose messages that were accepted."""
         return self.is_suspended and not self.close and (not self.exits or bool(self.inbox))
+
+    def stays(self, *, persistent: bool) -> bool:
+        """Without anything to do the execution waits; otherwise it ends."""
+        return self.stays_suspended if self.is_suspended else persistent
 
     @property
     def gives_up(self) -> ExitReason | None:

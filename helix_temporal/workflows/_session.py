@@ -163,7 +163,7 @@ class AgentSession:
         try:
             while True:
                 await self._next_work()
-                if self._live.rewinds:
+                if self._live.rewinds.due or (self._live.rewinds and self._live.is_suspended):
                     await self._rewind()
                 elif self._live.is_suspended and self._live.has_messages:
                     await self._serving.go_on()
@@ -188,7 +188,7 @@ class AgentSession:
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while (self._input.options.persistent or live.stays_suspended) and not live.has_work:
+        while live.stays(persistent=self._input.options.persistent) and not live.has_work:
             behind = not live.open.handle.archived and policy.flush_each_step
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             left = live.waits.left()

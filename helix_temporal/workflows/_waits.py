@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.models.messages import ToolCall
@@ -20,6 +20,9 @@ from helix_temporal.models.suspensions import (
     WaitingCall,
 )
 from helix_temporal.models.tool_results import ToolResult
+
+_CLOCKS: Final = 60_000
+"""Milliseconds by which the clocks of workers and of the server may differ."""
 
 
 class Waits:
@@ -52,7 +55,7 @@ class Waits:
     def begin(self, turn: SuspendedTurn, *, found: bool = True) -> None:
         """A step waits; the same step again only brings what is known of its calls.
 
-        Its deadlines count from now, by our clock, unless it was ``found`` waiting.
+        Where the worker's clock is far from ours, its deadlines count from now, unless it was ``found``.
         """
         new = self.turn is None or self.turn.head != turn.head
         if new:
@@ -170,6 +173,8 @@ class Waits:
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
         now = self._clock()
+        if abs(now - call.since) < _CLOCKS:
+            return call
         until = {} if call.until is None else {"until": now + call.until - call.since}
         return call.model_copy(update={"since": now, **until})
 

@@ -1,0 +1,236 @@
+"""Sessions that end while they wait for people, and are started again by the answer."""
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import AskStatus, ExitReason, Status
+from helix_temporal.models.states import ClientToolResponse, SessionStatus, ToolResultSubmission
+from helix_temporal.models.suspensions import INTERRUPTED, PendingCall, ToolApproval
+from helix_temporal.settings import Settings
+from tests.workflows._desk import Desk
+from tests.workflows.conftest import Stand
+from tests.workflows.test_states import PAIRINGS, place, served, state_of
+from tests.workflows.test_waits import ACT, LOCATE, WIPE, asks, asks_once
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["place"]
+
+
+async def left(stand: Stand, sid: str, text: str = "go", **options: Any) -> tuple[PendingCall, ...]:
+    """Ask, and wait until the session has ended suspended."""
+    client = stand.client(suspend="exit", **options)
+    result = await client.ask(sid, text, agent="people", message_id=f"m-{text}")
+    assert result.status is AskStatus.SUSPENDED
+    ended = await client.result(sid)
+    assert (ended.exit_reason, ended.status) == (ExitReason.SUSPENDED, Status.WAITING)
+    return result.pending
+
+
+async def test_an_answer_starts_the_session_again(stand: Stand, desk: Desk, sid: str) -> None:
+    """Nothing runs while a person thinks; the turn goes on where it stood."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left(stand, sid)
+    assert (await stand.sessions.pending(sid)) == (call,)
+    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, "in Bonn", wait=True)
+    assert reply.status == "submitted"
+    assert reply.result is not None
+    assert (reply.result.status, reply.result.text) == (AskStatus.ANSWERED, "in Bonn")
+    assert await stand.texts(sid) == ["go", "", "in Bonn", "in Bonn"]
+    assert len(desk.requests[sid]) == 2
+    again = await stand.client(suspend="exit").submit_tool_result(sid, call, "in Rome")
+    assert again.status == "already_completed"
+
+
+async def test_the_usage_of_a_turn_is_counted_once(stand: Stand, desk: Desk, sid: str) -> None:
+    """Half of it was used by an execution that has ended."""
+    from tests.workflows._desk import calls
+
+    desk.scripts[sid] = lambda request: (
+        calls("x", name="locate") if request.messages[-1].role == "user" else "done"
+    )
+    (call,) = await left(stand, sid)
+    client = stand.client(suspend="exit")
+    await client.submit_tool_result(sid, call, "here", wait=True)
+    assert (await client.status(sid)).usage.input_tokens == 10
+
+
+async def test_several_answers_come_one_by_one(stand: Stand, desk: Desk, sid: str) -> None:
+    """Each starts the session for a moment; what is known meanwhile is kept, and no tool runs twice."""
+    desk.scripts[sid] = asks_once(LOCATE, ACT, WIPE)
+    locate, wipe = await left(stand, sid)
+    client = stand.client(suspend="exit")
+    reply = await client.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=True), wait=True)
+    assert reply.result is not None
+    assert [call.id for call in reply.result.pending] == [locate.id]
+    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+    reply = await client.submit_tool_result(sid, locate, "Bonn", wait=True)
+    assert reply.result is not None
+    assert reply.result.text == "Bonn | here | wiped disk"
+    assert len(desk.contexts[sid]) == 2
+
+
+async def test_an_ask_meanwhile_is_told_what_the_session_waits_for(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """It is not in the thread, and whoever asked knows why; the suspended message itself is."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left(stand, sid)
+    client = stand.client(suspend="exit")
+    other = await client.ask(sid, "and?", agent="people", message_id="m-2")
+    assert (other.status, other.in_thread, other.pending) == (AskStatus.SUSPENDED, False, (call,))
+    same = await client.ask(sid, "go", agent="people", message_id="m-go")
+    assert (same.status, same.in_thread, same.pending) == (AskStatus.SUSPENDED, True, (call,))
+    await client.submit_tool_result(sid, call, "Bonn", wait=True)
+    assert (await client.ask(sid, "go", agent="people", message_id="m-go")).text == "Bonn"
+    desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
+    assert (await client.ask(sid, "and?", agent="people", message_id="m-2")).text == "AND?"
+
+
+async def test_a_message_that_was_accepted_meanwhile_is_not_lost(stand: Stand, desk: Desk, sid: str) -> None:
+    """Who only sends does not come again: the execution stays open for it."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left(stand, sid)
+    client = stand.client(suspend="exit")
+    await client.send(sid, "and?", agent="people")
+    desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
+    await client.submit_tool_result(sid, call, "Bonn", wait=True)
+    await stand.finish(sid)
+    assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
+
+
+async def test_a_message_may_supersede_the_turn_that_was_left(stand: Stand, desk: Desk, sid: str) -> None:
+    """The next execution ends the open turn, then serves the message."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    await left(stand, sid, while_suspended="supersede")
+    desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
+    client = stand.client(suspend="exit", while_suspended="supersede")
+    assert (await client.ask(sid, "next", agent="people")).text == "NEXT"
+
+
+async def test_a_step_that_waits_again_ends_the_session_again(stand: Stand, desk: Desk, sid: str) -> None:
+    """Two questions in one turn: two executions, one turn."""
+    desk.scripts[sid] = lambda request: (
+        asks(LOCATE) if sum(each.role == "tool" for each in request.messages) < 2 else "done"
+    )
+    (first,) = await left(stand, sid)
+    client = stand.client(suspend="exit")
+    reply = await client.submit_tool_result(sid, first, "1", wait=True)
+    assert reply.result is not None
+    (second,) = reply.result.pending
+    assert second.id != first.id
+    reply = await client.submit_tool_result(sid, second, "2", wait=True)
+    assert reply.result is not None
+    assert reply.result.text == "done"
+    assert (await client.status(sid)).turns == 1
+
+
+async def test_a_wiped_redis_loses_nothing_of_a_suspended_turn(
+    stand: Stand, desk: Desk, sid: str, redis_url: str
+) -> None:
+    """Days may pass: what waits is in the archive, the results of its other tools with it."""
+    desk.scripts[sid] = asks_once(LOCATE, ACT)
+    (call,) = await left(stand, sid)
+    redis = Redis.from_url(redis_url)
+    prefix = stand.served.plugin.settings.redis_prefix
+    keys = [key async for key in redis.scan_iter(match=f"{prefix}*{sid}*")]
+    if keys:
+        await redis.delete(*keys)
+    await redis.aclose()
+    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, "Bonn", wait=True)
+    assert reply.result is not None
+    assert reply.result.text == "Bonn | here"
+    assert len(desk.contexts[sid]) == 1
+
+
+async def test_closing_leaves_a_suspended_session_as_if_it_were_to_exit(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """A deployment that shuts its sessions down takes no question away."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    result = await stand.sessions.ask(sid, "go", agent="people")
+    await stand.finish(sid)
+    reply = await stand.sessions.submit_tool_result(sid, result.pending[0], "Bonn", agent="people", wait=True)
+    assert reply.result is not None
+    assert reply.result.text == "Bonn"
+
+
+async def test_an_interrupt_reaches_a_session_that_was_left(stand: Stand, desk: Desk, sid: str) -> None:
+    """Rewinding it is one way out; an answer with an error another."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left(stand, sid)
+    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, error=INTERRUPTED, wait=True)
+    assert reply.result is not None
+    messages = await stand.messages(sid)
+    assert (messages[2].is_error, messages[2].text) == (True, INTERRUPTED)
+
+
+@pytest.mark.parametrize("place", PAIRINGS, indirect=True)
+async def test_every_pairing_of_stores_keeps_what_waits(place: Settings, sid: str) -> None:
+    """One setting apart: the pending calls are in the state, and any worker can go on with the turn."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE, WIPE)
+    async with served(place, desk) as stand:
+        locate, wipe = await left(stand, sid)
+        state = await state_of(stand, sid)
+        assert set(state.pending_client_tool_calls) == {locate.id, wipe.id}
+        assert state.pending_client_tool_calls[wipe.id].kind == "approval"
+        assert state.status is SessionStatus.PAUSED
+        assert state.suspension_context is not None
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        run = await store.get_current_run(sid)
+        assert run is not None
+        assert run.status is RunStatus.SUSPENDED_CLIENT_TOOL
+        client = stand.client(suspend="exit")
+        await client.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=False), wait=True)
+        reply = await client.submit_tool_result(sid, locate, "Bonn", wait=True)
+        assert reply.result is not None
+        state = await state_of(stand, sid)
+        assert state.pending_client_tool_calls == {}
+        assert {name: each.outcome for name, each in state.completed_client_tool_calls.items()} == {
+            locate.id: "result",
+            wipe.id: "denied",
+        }
+        assert (state.suspension_context, state.status) == (None, SessionStatus.ACTIVE)
+        runs = await store.list_runs(sid)
+        assert [run.status for run in runs.items] == [RunStatus.COMPLETED]
+        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+
+
+async def test_an_answer_that_was_given_to_the_store_counts(place: Settings, sid: str) -> None:
+    """A program without Temporal may answer; whoever starts the session next takes it along."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE, WIPE)
+    async with served(place, desk) as stand:
+        locate, wipe = await left(stand, sid)
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        response = ClientToolResponse(result={"city": "Bonn"})
+        given = await store.submit_tool_result(
+            sid, ToolResultSubmission(tool_call_id=locate.id, response=response)
+        )
+        assert given.status == "submitted"
+        client = stand.client(suspend="exit")
+        late = await client.submit_tool_result(sid, locate, "Rome")
+        assert late.status == "already_completed"
+        approval = ToolApproval(approval_id=wipe.id, approved=True)
+        reply = await client.submit_approval(sid, approval, wait=True)
+        assert reply.result is not None
+        assert reply.result.text == '{"city":"Bonn"} | wiped disk'
+
+
+async def test_a_worker_that_ends_while_people_think_is_not_missed(place: Settings, sid: str) -> None:
+    """Another one, with stores and caches of its own, goes on."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE)
+    async with served(place, desk) as stand:
+        (call,) = (await stand.client().ask(sid, "go", agent="people")).pending
+    async with served(place, desk) as stand:
+        reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True, timeout=60)
+        assert reply.result is not None
+        assert reply.result.text == "Bonn"
+        assert len(desk.requests[sid]) == 2
