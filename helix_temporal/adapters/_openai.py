@@ -10,14 +10,17 @@ import openai
 from helix_temporal.adapters._wire import cut_off, failed, server_events, unreachable
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.agents import ModelRequest, ToolSpec
+from helix_temporal.models.agents import ModelRequest, ModelResponse, ToolSpec
+from helix_temporal.models.messages import Finish
 
 PROVIDER: Final = "OpenAI"
 
 CacheBy = Literal["session", "agent"]
 """Whose requests share a ``prompt_cache_key``: those of one session, or all of one agent."""
 
+_CONNECT_SECONDS: Final = 15.0
 _BREAKPOINT: Final[JsonObject] = {"mode": "explicit"}
+_WITHHELD: Final = "content_filter"
 _REFUSED: Final = (
     "invalid",
     "unsupported",
@@ -34,6 +37,10 @@ _REFUSED: Final = (
     "missing_",
 )
 """How codes begin that the same request meets again."""
+
+
+class WithheldError(Exception):
+    """The provider's filter refuses the request: there is no answer, and repeating it gives none."""
 
 
 class Connection:
@@ -63,7 +70,9 @@ class Connection:
         """
         if self._client is None:
             try:
-                self._client = openai.AsyncOpenAI(max_retries=0)
+                # How long an answer may take is Temporal's business.
+                timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
+                self._client = openai.AsyncOpenAI(max_retries=0, timeout=timeout)
             except openai.OpenAIError:
                 raise InvalidConfigError("no key for OpenAI: give a client, or set OPENAI_API_KEY") from None
         return self._client
@@ -79,6 +88,7 @@ async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Jso
     """What the provider streams, each event as it came.
 
     Raises:
+        WithheldError: Its filter refuses the request.
         ModelRateLimitedError: It asks to slow down.
         ModelUnavailableError: It fails, or does not answer.
         ModelRequestError: It refuses the request.
@@ -94,11 +104,18 @@ async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Jso
                     raise cut_off(PROVIDER, "an event is no object")
                 yield said
     except openai.APIStatusError as error:
+        if error.code == _WITHHELD:
+            raise WithheldError from None
         raise _refusal(error) from None
     except openai.APIError as error:
         raise unreachable(PROVIDER, error) from None
     except openai.OpenAIError as error:
         raise InvalidConfigError(f"the client for OpenAI is not usable: {type(error).__name__}") from None
+
+
+def withheld(adapter: str) -> ModelResponse:
+    """The answer that stands for the one that the provider's filter keeps back."""
+    return ModelResponse(finish=Finish.CONTENT_FILTER, stop_reason=_WITHHELD, provider={adapter: {}})
 
 
 def _refusal(error: openai.APIStatusError) -> HelixError:
@@ -146,6 +163,19 @@ def is_image(part: JsonObject) -> bool:
     """Whether the part is an image with data or a URL, however it is called."""
     named = part.get("type") == "image" or str(part.get("media_type", "")).startswith("image/")
     return named and bool(part.get("data") or part.get("url"))
+
+
+def file_id(part: JsonObject) -> str | None:
+    """The id of a file that OpenAI keeps; None for one that, by its id, another provider does."""
+    given = str(part.get("file_id") or "")
+    return None if not given or given.startswith("file_") or "/" in given else given
+
+
+def not_shown(part: JsonObject) -> str | None:
+    """What the model is told of a file that it can't be shown; None where there is nothing to tell."""
+    if part.get("type") not in {"file", "image"}:
+        return None
+    return f"({part.get('name') or 'a file'} can't be shown to this model.)"
 
 
 def breakpoint_of(part: JsonObject, wanted: bool) -> JsonObject:

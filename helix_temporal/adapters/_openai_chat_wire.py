@@ -13,7 +13,15 @@ from helix_temporal.adapters._common import (
     sent_arguments_text,
     tool_call,
 )
-from helix_temporal.adapters._openai import breakpoint_of, count, data_url, is_image, schema_of
+from helix_temporal.adapters._openai import (
+    breakpoint_of,
+    count,
+    data_url,
+    file_id,
+    is_image,
+    not_shown,
+    schema_of,
+)
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.agents import (
     ModelEvent,
@@ -123,9 +131,10 @@ def _wire_part(part: JsonObject) -> JsonObject | None:
         return {"type": "text", "text": str(part.get("text", ""))}
     if is_image(part):
         return {"type": "image_url", "image_url": {"url": data_url(part, "image/png") or part.get("url")}}
-    if part.get("type") == "file":
-        return _wire_file(part)
-    return None
+    if part.get("type") == "file" and (file := _wire_file(part)) is not None:
+        return file
+    said = not_shown(part)
+    return None if said is None else {"type": "text", "text": said}
 
 
 def _wire_file(part: JsonObject) -> JsonObject | None:
@@ -138,8 +147,8 @@ def _wire_file(part: JsonObject) -> JsonObject | None:
             "file_data": data_url(part, "application/octet-stream"),
         }
         return {"type": "file", "file": file}
-    if part.get("file_id"):
-        return {"type": "file", "file": {"file_id": part["file_id"]}}
+    if file_id(part):
+        return {"type": "file", "file": {"file_id": file_id(part)}}
     if part.get("url"):
         # This interface fetches no files: the model at least learns where one is.
         return {"type": "text", "text": f"[file {part.get('name') or ''} at {part['url']}]"}

@@ -13,7 +13,15 @@ from helix_temporal.adapters._common import (
     sent_arguments_text,
     tool_call,
 )
-from helix_temporal.adapters._openai import breakpoint_of, count, data_url, is_image, schema_of
+from helix_temporal.adapters._openai import (
+    breakpoint_of,
+    count,
+    data_url,
+    file_id,
+    is_image,
+    not_shown,
+    schema_of,
+)
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.agents import ModelRequest, ModelResponse, ToolSpec
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
@@ -108,9 +116,10 @@ def _wire_part(part: JsonObject) -> JsonObject | None:
     if is_image(part):
         url = data_url(part, "image/png") or part.get("url")
         return {"type": "input_image", "image_url": url, "detail": "auto"}
-    if part.get("type") == "file":
-        return _wire_file(part)
-    return None
+    if part.get("type") == "file" and (file := _wire_file(part)) is not None:
+        return file
+    said = not_shown(part)
+    return None if said is None else {"type": "input_text", "text": said}
 
 
 def _wire_file(part: JsonObject) -> JsonObject | None:
@@ -120,10 +129,10 @@ def _wire_file(part: JsonObject) -> JsonObject | None:
             "filename": part.get("name") or "file",
             "file_data": data_url(part, "application/octet-stream"),
         }
-    if part.get("file_id"):
+    if file_id(part):
         image = str(part.get("media_type", "")).startswith("image/")
         kind: JsonObject = {"type": "input_image", "detail": "auto"} if image else {"type": "input_file"}
-        return kind | {"file_id": part["file_id"]}
+        return kind | {"file_id": file_id(part)}
     if part.get("url"):
         return {"type": "input_file", "file_url": part["url"]}
     return None

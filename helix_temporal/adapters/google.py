@@ -118,10 +118,13 @@ class GoogleModel:
         try:
             models = self._usable().aio.models
             given: Any = contents
-            answer = await models.generate_content_stream(model=self._model, contents=given, config=config)
-            async for chunk in answer:
-                began = True
-                yield chunk
+            answer: Any = await models.generate_content_stream(
+                model=self._model, contents=given, config=config
+            )
+            async with aclosing(answer):
+                async for chunk in answer:
+                    began = True
+                    yield chunk
         except HelixError:
             raise
         except Exception as error:  # noqa: BLE001 (which errors of connections come, depends on what is installed)

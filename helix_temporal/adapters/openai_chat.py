@@ -8,7 +8,16 @@ import openai
 
 from helix_temporal.adapters._calls import made_id
 from helix_temporal.adapters._common import remembering
-from helix_temporal.adapters._openai import PROVIDER, CacheBy, Connection, cache_key, events, told_error
+from helix_temporal.adapters._openai import (
+    PROVIDER,
+    CacheBy,
+    Connection,
+    WithheldError,
+    cache_key,
+    events,
+    told_error,
+    withheld,
+)
 from helix_temporal.adapters._openai_chat_wire import NAME, Answer, wire_answer, wire_messages, wire_tools
 from helix_temporal.adapters._wire import cut_off
 from helix_temporal.models.agents import ModelEvent, ModelRequest
@@ -64,12 +73,16 @@ class OpenAIChatModel:
         """
         answer = Answer(lambda place: made_id(request, place))
         create = self._connection.client.chat.completions.with_streaming_response.create
-        async with aclosing(events(create(stream=True, **self._request(request)))) as chunks:
-            async for chunk in chunks:
-                if chunk.get("error"):
-                    raise told_error(chunk["error"])
-                for event in answer.add(chunk):
-                    yield event
+        try:
+            async with aclosing(events(create(stream=True, **self._request(request)))) as chunks:
+                async for chunk in chunks:
+                    if chunk.get("error"):
+                        raise told_error(chunk["error"])
+                    for event in answer.add(chunk):
+                        yield event
+        except WithheldError:
+            yield withheld(NAME)
+            return
         if answer.finish_reason is None:
             raise cut_off(PROVIDER, "no finish_reason")
         response = answer.response()

@@ -7,7 +7,16 @@ from typing import Any, Final
 import openai
 
 from helix_temporal.adapters._common import clean
-from helix_temporal.adapters._openai import PROVIDER, CacheBy, Connection, cache_key, events, told_error
+from helix_temporal.adapters._openai import (
+    PROVIDER,
+    CacheBy,
+    Connection,
+    WithheldError,
+    cache_key,
+    events,
+    told_error,
+    withheld,
+)
 from helix_temporal.adapters._openai_responses_wire import NAME, read_response, wire_input, wire_tools
 from helix_temporal.adapters._wire import cut_off
 from helix_temporal.models._json import JsonObject
@@ -79,10 +88,14 @@ class OpenAIResponsesModel:
         """
         answer = _Answer()
         create = self._connection.client.responses.with_streaming_response.create
-        async with aclosing(events(create(stream=True, **self._request(request)))) as said:
-            async for event in said:
-                for new in answer.add(event):
-                    yield new
+        try:
+            async with aclosing(events(create(stream=True, **self._request(request)))) as said:
+                async for event in said:
+                    for new in answer.add(event):
+                        yield new
+        except WithheldError:
+            yield withheld(NAME)
+            return
         if answer.response is None:
             raise cut_off(PROVIDER, "no response.completed")
         yield read_response(answer.response, answer.items)

@@ -20,7 +20,7 @@ from helix_temporal.models import parts
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, invalid_arguments
 from tests.adapters._google import KEY, call, client_of, contents_of, gemini, gemini_text, piece, signature
-from tests.adapters._openai import WEATHER, answered, asking, result, said, user
+from tests.adapters._openai import WEATHER, answered, asking, cancelled, result, said, user
 from tests.adapters._standin import StandIn, events, plain
 
 MALFORMED = "malformed function call"
@@ -411,6 +411,11 @@ async def test_a_damaged_event_is_no_answer(standin: StandIn, model: GoogleModel
         await said(model, asking(user("hi")))
 
     assert "secret" not in str(caught.value)
+
+
+async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: GoogleModel) -> None:
+    """A turn that is stopped does not wait for its model."""
+    await cancelled(model, standin)
 
 
 async def test_an_error_within_a_stream_is_typed(standin: StandIn, model: GoogleModel) -> None:

@@ -24,6 +24,7 @@ from tests.adapters._openai import (
     answered,
     asking,
     call_chunks,
+    cancelled,
     chat,
     chat_text,
     chunk,
@@ -263,6 +264,7 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIChatMod
         parts.file(url="https://x.example/a.pdf", name="a.pdf"),
         parts.file(media_type="audio/wav", data="aGk="),
         parts.thinking("not for it"),
+        parts.file(file_id="file_claude", name="b.pdf"),
         {"type": "hologram"},
     ]
 
@@ -276,6 +278,7 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIChatMod
         {"type": "file", "file": {"file_id": "file-1"}},
         {"type": "text", "text": "[file a.pdf at https://x.example/a.pdf]"},
         {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
+        {"type": "text", "text": "(b.pdf can't be shown to this model.)"},
     ]
 
 
@@ -380,6 +383,22 @@ async def test_a_stream_that_ends_before_its_answer_is_no_answer(
 
     with pytest.raises(ModelStreamEndedError):
         await said(model, asking(user("hi")))
+
+
+async def test_a_prompt_that_a_filter_refuses_is_a_withheld_answer(
+    standin: StandIn, model: OpenAIChatModel
+) -> None:
+    """Azure tells so with a status of failure; trying again would not help."""
+    standin.will(plain({"error": {"code": "content_filter", "message": "bad"}}, status=400))
+
+    response, _ = await said(model, asking(user("bad")))
+
+    assert (response.content, response.finish) == ("", Finish.CONTENT_FILTER)
+
+
+async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: OpenAIChatModel) -> None:
+    """A turn that is stopped does not wait for its model."""
+    await cancelled(model, standin)
 
 
 @pytest.mark.parametrize(

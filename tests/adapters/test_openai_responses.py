@@ -29,6 +29,7 @@ from tests.adapters._openai import (
     answered,
     asking,
     call_item,
+    cancelled,
     client_of,
     message_item,
     reasoning_item,
@@ -242,6 +243,7 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIRespons
         parts.file(media_type="image/png", file_id="file-2"),
         parts.file(url="https://x.example/a.pdf"),
         parts.thinking("not for it"),
+        parts.file(file_id="file_claude", name="b.pdf"),
     ]
     calls = (ToolCall(id="a", name="draw"),)
 
@@ -258,6 +260,7 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIRespons
         {"type": "input_file", "file_id": "file-1"},
         {"type": "input_image", "detail": "auto", "file_id": "file-2"},
         {"type": "input_file", "file_url": "https://x.example/a.pdf"},
+        {"type": "input_text", "text": "(b.pdf can't be shown to this model.)"},
     ]
     assert standin.bodies[0]["input"] == [
         {"role": "user", "content": wired},
@@ -318,6 +321,22 @@ async def test_a_cut_stream_is_no_answer(
 
     with pytest.raises(ModelStreamEndedError):
         await said(model, asking(user("hi")))
+
+
+async def test_a_prompt_that_a_filter_refuses_is_a_withheld_answer(
+    standin: StandIn, model: OpenAIResponsesModel
+) -> None:
+    """Azure tells so with a status of failure; trying again would not help."""
+    standin.will(plain({"error": {"code": "content_filter", "message": "bad"}}, status=400))
+
+    response, _ = await said(model, asking(user("bad")))
+
+    assert (response.content, response.finish) == ("", Finish.CONTENT_FILTER)
+
+
+async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: OpenAIResponsesModel) -> None:
+    """A turn that is stopped does not wait for its model."""
+    await cancelled(model, standin)
 
 
 @pytest.mark.parametrize(
