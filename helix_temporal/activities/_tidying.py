@@ -25,11 +25,31 @@ class Tidied:
     version: int
 
 
-def tidy(state: SliceState, position: int, taken: TakenBack | None) -> SliceState:
-    """The slice of a thread that ends at ``position``; no summary may say more than the thread does."""
-    summary = state.summary if state.summary and state.summary.upto.position <= position else None
-    kept = state.taken_back
+def forgotten(taken: TakenBack, known: int | None) -> bool:
+    """Whether it was done after the point to which the workflow, whose epoch is ``known``, was reset."""
+    return known is not None and taken.epoch > known
+
+
+def begins_nowhere(state: SliceState, request: OpenSessionInput) -> bool:
+    """Whether turns before the one under way were taken back, as the workflow no longer knows."""
+    if request.reopen is None:
+        return False
+    start, known = request.reopen.turn_start.position, request.known_epoch
+    return any(each.to.position < start and forgotten(each, known) for each in state.taken_back)
+
+
+def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> SliceState:
+    """The slice of a thread that was opened; no summary may say more than the thread does."""
+    at, taken = header.head.position, request.take_back
+    summary = state.summary if state.summary and state.summary.upto.position <= at else None
+    kept = tuple(
+        each
+        for each in state.taken_back
+        # An attempt of this very open may have recorded its own.
+        if each.epoch == header.epoch or not forgotten(each, request.known_epoch)
+    )
     if taken is not None and all(each.id != taken.id for each in kept):
+        taken = taken.model_copy(update={"epoch": header.epoch})
         # Only the newest one is still waiting to be asked.
         older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED :]]
         kept = (*older, taken)
@@ -46,7 +66,7 @@ async def tidied(
     """
     version = header.slice_version
     for _ in range(_TRIES):
-        wanted = tidy(stored, header.head.position, request.take_back)
+        wanted = tidy(stored, header, request)
         if wanted == stored:
             return Tidied(stored, version)
         data = canonical(wanted.model_dump(mode="json", exclude_defaults=True))

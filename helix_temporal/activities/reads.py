@@ -7,11 +7,14 @@ from temporalio import activity
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._state_place import holds
 from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._tidying import forgotten
 from helix_temporal.activities._turn_list import FoundTurn, head_after, listed, newest_turns, turn_of
 from helix_temporal.activities.states import checked_size
 from helix_temporal.errors import (
     CheckpointNotFoundError,
+    HeadMovedError,
     InvalidRequestError,
     SessionNotFoundError,
     ThreadNotFoundError,
@@ -112,7 +115,8 @@ class SessionReads:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
-        done = [each for each in parse_state(facts.slice).taken_back if each.id == wanted.id]
+        known = parse_state(facts.slice).taken_back
+        done = [each for each in known if each.id == wanted.id and not forgotten(each, request.epoch)]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
         async with beating(self._beat_every):
@@ -123,7 +127,7 @@ class SessionReads:
         if len(given) != 1:
             raise InvalidRequestError(f"one of to, turns and checkpoint expected, {len(given)} given")
         if wanted.checkpoint is not None:
-            to = await self._checkpoint_head(request.session_id, wanted.checkpoint)
+            to = await self._checkpoint_head(request, wanted.checkpoint)
         elif wanted.to is not None:
             to = wanted.to
         elif wanted.turns is not None and wanted.turns >= 0:
@@ -141,7 +145,8 @@ class SessionReads:
                 return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, messages=messages))
         return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to))
 
-    async def _checkpoint_head(self, session_id: str, checkpoint_id: str) -> Head:
+    async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:
+        session_id = request.session_id
         if self._sessions is None:
             raise InvalidRequestError(
                 f"session {session_id!r}: no session store, so there are no checkpoints"
@@ -149,6 +154,11 @@ class SessionReads:
         found = await self._sessions.get_checkpoint(session_id, checkpoint_id)
         if found is None:
             raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
+        if not await holds(self._threads, request.thread_id, found.head):
+            raise HeadMovedError(
+                f"checkpoint {checkpoint_id!r} stands at {found.head.position}, and the thread of session "
+                f"{session_id!r} no longer holds that: it was taken back; restore an earlier one"
+            )
         return found.head
 
     async def _again(self, thread_id: str, request_id: str, turn: FoundTurn) -> tuple[UserMessage, ...]:

@@ -18,7 +18,7 @@ from helix_temporal.activities._suspensions import (
     usage_before,
     waits_at,
 )
-from helix_temporal.activities._tidying import tidied
+from helix_temporal.activities._tidying import begins_nowhere, tidied
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -133,6 +133,7 @@ class SessionActivities:
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
+            **({"taken_back": True} if begins_nowhere(kept_slice, request) else {}),
             **({} if suspended is None else {"suspended": suspended}),
             **({"answered": stored.answered} if stored.answered else {}),
         )

@@ -11,7 +11,7 @@ from pydantic import Field
 from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.records import EMPTY, Head, Position
+from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.sessions import RewindResult, UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.states import SessionState
@@ -132,11 +132,16 @@ class TakeBackResult(RewindResult):
 
 
 class PlanTakeBackInput(Model):
-    """How to carry a request out: read only."""
+    """How to carry a request out: read only.
+
+    Attributes:
+        epoch: The workflow's: what was done under a higher one it has forgotten, by a reset.
+    """
 
     session_id: Id
     thread_id: Id
     request: TakeBackRequest
+    epoch: Epoch | None = None
 
 
 class PlanTakeBackResult(Model):

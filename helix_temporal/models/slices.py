@@ -9,7 +9,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage, UserMessage
-from helix_temporal.models.records import Head
+from helix_temporal.models.records import Epoch, Head
 from helix_temporal.models.suspensions import AnsweredCall, Suspension
 
 
@@ -19,11 +19,13 @@ class TakenBack(Model):
     Attributes:
         to: Where the thread was cut.
         messages: That are asked anew.
+        epoch: Of the open that did it.
     """
 
     id: Id
     to: Head
     messages: tuple[UserMessage, ...] = ()
+    epoch: Epoch = 0
 
 
 class Summary(Model):

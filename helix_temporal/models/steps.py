@@ -51,6 +51,7 @@ class OpenSessionInput(Model):
         cut_children: Sub-agents' sessions whose calls were cut off.
         take_back: With ``rewind_to``: what the thread is to remember of the request.
         checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
+        known_epoch: Under which the workflow has it open; what a higher one did is forgotten, by a reset.
     """
 
     session_id: Id
@@ -67,6 +68,7 @@ class OpenSessionInput(Model):
     cut_children: tuple[str, ...] = ()
     take_back: TakenBack | None = None
     checkpoint: str | None = None
+    known_epoch: Epoch | None = None
 
 
 class OpenSessionResult(Model):
@@ -79,6 +81,8 @@ class OpenSessionResult(Model):
         values: The custom state, from the session store or the slice.
         stale_values: The slice has others: they go with the next step.
         notes: What had to be put right in the session store.
+        taken_back: Where the turn under way began is gone: turns before it were taken back after the
+            point to which the workflow was reset.
         suspended: The turn under way, which waits for answers to its calls.
         answered: Calls that were answered, the newest.
     """
@@ -93,6 +97,7 @@ class OpenSessionResult(Model):
     values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
+    taken_back: bool = False
     suspended: SuspendedTurn | None = None
     answered: tuple[AnsweredCall, ...] = ()
 

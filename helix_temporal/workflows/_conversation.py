@@ -64,7 +64,7 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
 
 async def reopen(
     calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None
-) -> None:
+) -> OpenSessionResult:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
 
     ``abandoned`` is the run of a turn that is given up.
@@ -79,6 +79,7 @@ async def reopen(
             "mode": "continue",
             "rewind_to": None,
             "abandoned": abandoned,
+            "known_epoch": talk.handle.epoch,
         }
     )
     try:
@@ -87,6 +88,7 @@ async def reopen(
         talk.handle = cancelled.opened.handle
         raise
     talk.handle = opened.handle
+    return opened
 
 
 def thread_of(request: OpenSessionInput) -> dict[str, Any]:

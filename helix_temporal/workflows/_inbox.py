@@ -1,7 +1,7 @@
 """The inbox: messages that wait for a turn, and the callers that wait for an answer.  Pure state."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,16 @@ class Inbox:
         self._waiting[message.id] = entry
         return entry
 
+    def put_first(self, messages: Sequence[UserMessage]) -> None:
+        """Let these messages be the next ones; those whose id is known stay where they are."""
+        fresh = OrderedDict((each.id, Entry(each)) for each in messages if self.find(each.id) is None)
+        self._waiting = OrderedDict([*fresh.items(), *self._waiting.items()])
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Ids of the messages that wait for a turn."""
+        return tuple(self._waiting)
+
     def find(self, message_id: str) -> Entry | None:
         """The message of this id, if it waits or is being answered."""
         return self._taken.get(message_id) or self._waiting.get(message_id)
@@ -89,9 +99,10 @@ class Inbox:
         for known in [known for known, answer in self._answered.items() if answer.position >= position]:
             del self._answered[known]
 
-    def take(self) -> list[Entry]:
-        """All waiting messages, in order: the next turn's; one that was put back comes alone."""
-        entries = list(self._waiting.values())
+    def take(self, only: Collection[str] | None = None) -> list[Entry]:
+        """All waiting messages (or of these ids), in order: the next turn's; one put back comes alone."""
+        waiting = self._waiting.values()
+        entries = [entry for entry in waiting if only is None or entry.message.id in only]
         taken = [entry for entry in entries if entry.alone][:1] or entries
         self._taken = {entry.message.id: entry for entry in taken}
         for known in self._taken:

@@ -23,16 +23,22 @@ from helix_temporal.workflows._inbox import Inbox
 
 @dataclass(slots=True)
 class PendingRewind:
-    """A rewind that waits for the end of the turn."""
+    """A rewind that waits for the end of the turn.
+
+    Attributes:
+        before: Messages that waited when it came: their turn is first.
+    """
 
     request: RewindRequest | TakeBackRequest
+    before: frozenset[str] = frozenset()
     result: RewindResult | None = None
 
 
 class Rewinds:
     """Requests to take turns back that have no result yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
         self._pending: list[PendingRewind] = []
 
     def __bool__(self) -> bool:
@@ -42,7 +48,9 @@ class Rewinds:
         """The result of this request; sent again under its id it is the same request."""
         rewind = self._known(request)
         if rewind is None:
-            rewind = PendingRewind(request)
+            # Those of older clients go before messages, as they always did.
+            orderly = isinstance(request, TakeBackRequest)
+            rewind = PendingRewind(request, frozenset(self._inbox.waiting) if orderly else frozenset())
             self._pending.append(rewind)
         await workflow.wait_condition(lambda: rewind.result is not None)
         assert rewind.result is not None
@@ -55,6 +63,16 @@ class Rewinds:
             if isinstance(each.request, TakeBackRequest) and each.request.id == request.id:
                 return each
         return None
+
+    @property
+    def due(self) -> bool:
+        """The oldest may be carried out: no message that came before it waits."""
+        return bool(self._pending) and self.next.before.isdisjoint(self._inbox.waiting)
+
+    @property
+    def before(self) -> frozenset[str] | None:
+        """Messages whose turn is before the oldest one; None if there is none."""
+        return self.next.before if self._pending else None
 
     @property
     def next(self) -> PendingRewind:
@@ -107,7 +125,10 @@ async def _plan(calls: TemporalCalls, talk: Conversation, request: RewindRequest
     if isinstance(request, RewindRequest):
         return _Plan(request.to)
     wanted = PlanTakeBackInput(
-        session_id=talk.request.session_id, thread_id=talk.request.thread_id, request=request
+        session_id=talk.request.session_id,
+        thread_id=talk.request.thread_id,
+        request=request,
+        epoch=talk.handle.epoch,
     )
     found = await calls.plan_take_back(wanted)
     return _Plan(found.to, found)
@@ -118,7 +139,7 @@ async def _cut(
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.to, "fork_from": None}
     if plan.found is not None:
-        changes["take_back"] = plan.found.record
+        changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
     if isinstance(request, TakeBackRequest) and request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
     opened = await open_conversation(calls, talk.request.model_copy(update=changes))
@@ -131,7 +152,5 @@ def _put(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, .
     if cut is not None:
         inbox.forget_after(cut.position)
     messages = plan.found.record.messages if plan.found is not None else ()
-    for message in messages:
-        if inbox.answered(message.id) is None:
-            inbox.put(message)
+    inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
     return messages

@@ -40,7 +40,7 @@ class Serving:
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
-        entries = await self._events.admitted(self._live.inbox.take())
+        entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before))
         if not entries:
             return
         self._live.status = Status.RUNNING

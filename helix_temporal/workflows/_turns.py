@@ -10,6 +10,7 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AnswerRef, ExitReason, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
+    OpenSessionResult,
     ReopenHeads,
     RunStepInput,
     RunStepResult,
@@ -298,7 +299,11 @@ class Turn:
                 self._reopens += 1
                 if self._reopens > REOPENS:
                     raise
-                await self._reopen(head, tuple(each.id for each in inputs), answered=answered)
+                opened = await self._reopen(head, tuple(each.id for each in inputs), answered=answered)
+                if opened.taken_back:
+                    # After a reset: what was taken back stays gone, and the turn begins where it is.
+                    self._start = self._talk.head
+                    raise _RunAgain from moved
                 kept = self._talk.head.position - head.position
                 if self._talk.head == head or 0 < kept <= len(inputs) + 1:
                     # What lies beyond is this very step: the next attempt finds it standing.
@@ -308,9 +313,11 @@ class Turn:
                     raise _RunAgain from moved
                 raise
 
-    async def _reopen(self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True) -> None:
+    async def _reopen(
+        self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True
+    ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
-        await reopen(self._calls, self._talk, heads)
+        return await reopen(self._calls, self._talk, heads)
 
 
 def _user_input(message: UserMessage) -> StepInput:

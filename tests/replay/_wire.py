@@ -4,7 +4,7 @@ import functools
 import inspect
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -15,10 +15,11 @@ from helix_temporal.activities import LockActivities, SessionActivities, ThreadA
 from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
-from helix_temporal.workflows import WORKFLOWS, _live, _thread
+from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
@@ -26,6 +27,7 @@ MODELS: Final = (
     "agents",
     "checkpoints",
     "cleanup",
+    "handles",
     "hooks",
     "locks",
     "maintenance",
@@ -49,6 +51,7 @@ def names() -> dict[str, list[str]]:
         "agent_activities": _agent_activities(),
         "errors": sorted(name for name, each in vars(errors).items() if _is_error(each)),
         "queries": _handlers("set_query_handler"),
+        "signals": _handlers("set_signal_handler"),
         "updates": _handlers("set_update_handler"),
         "workflows": sorted(workflow._Definition.must_from_class(each).name or "" for each in WORKFLOWS),
     }
@@ -57,7 +60,7 @@ def names() -> dict[str, list[str]]:
 @functools.cache
 def schemas() -> dict[str, Any]:
     """The JSON schema of each model that travels, without what is meant for people."""
-    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), _thread]
+    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), _look, _thread]
     found = {name: model.model_json_schema() for module in modules for name, model in _models(module)}
     return {name: _bare(schema) for name, schema in found.items()}
 
@@ -84,6 +87,7 @@ def _activities() -> list[str]:
         MaintenanceActivities,
         LockActivities,
         UsageActivities,
+        SessionReads,
     )
     methods = [method for holder in holders for _, method in inspect.getmembers(holder, inspect.isfunction)]
     found = [activity._Definition.from_callable(method) for method in methods]
@@ -107,12 +111,14 @@ def _agent_activities() -> list[str]:
 def _handlers(kind: str) -> list[str]:
     """Names that a session registers, by running the registration."""
     found: list[str] = []
-    saved = {name: getattr(workflow, name) for name in ("set_query_handler", "set_update_handler")}
+    kinds = ("set_query_handler", "set_signal_handler", "set_update_handler")
+    saved = {name: getattr(workflow, name) for name in kinds}
     try:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        _live.Handlers(given, None, None).register()  # type: ignore[arg-type]
+        nobody = SimpleNamespace(children=SimpleNamespace(waits=SimpleNamespace()))
+        _live.Handlers(given, SimpleNamespace(suspends_below=None), nobody).register()  # type: ignore[arg-type]
     finally:
         for name, function in saved.items():
             setattr(workflow, name, function)
