@@ -98,8 +98,9 @@ def _content(message: Message, marks: bool) -> Any:
     for part in message.content:
         block = _block(part)
         if block is not None:
-            marked = marks and part.get("cache") is True
-            blocks.append(block | {"cache_control": {"type": "ephemeral"}} if marked else block)
+            if marks and part.get("cache") is True:
+                block["cache_control"] = {"type": "ephemeral"}
+            blocks.append(block)
     return blocks
 
 
@@ -191,8 +192,8 @@ def _standard(message: AIMessage) -> Iterator[JsonObject]:
     for block in message.content_blocks:
         if block["type"] == "text" and block.get("text"):
             yield parts.text(clean(block["text"]))
-        elif block["type"] == "reasoning" and block.get("reasoning"):
-            yield parts.thinking(clean(block["reasoning"]))
+        elif block["type"] == "reasoning" and (thought := block.get("reasoning")):
+            yield parts.thinking(clean(thought))
         elif block["type"] == "image":
             yield parts.image(
                 media_type=block.get("mime_type") or "", data=block.get("base64"), url=block.get("url")
@@ -203,9 +204,9 @@ def _usage(message: AIMessage) -> Usage | None:
     used: Mapping[str, Any] | None = message.usage_metadata
     if used is None:
         return None
-    into = used.get("input_token_details") or {}
+    into: Mapping[str, Any] = used.get("input_token_details") or {}
     written = sum(
-        count for name, count in into.items() if name == "cache_creation" or name.startswith("ephemeral_")
+        int(count) for name, count in into.items() if name.startswith(("cache_creation", "ephemeral_"))
     )
     return Usage(
         input_tokens=used.get("input_tokens", 0),

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any, Final, Literal
 
 import anthropic
+from anthropic.resources import AsyncMessages
 
 from helix_temporal.adapters._anthropic_answer import PAUSED, Answer
 from helix_temporal.adapters._anthropic_request import NAME, request_fields
@@ -133,7 +134,7 @@ def _without_retries(client: anthropic.AsyncAnthropic) -> anthropic.AsyncAnthrop
 
 def _as_known(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The library's arguments; fields of the API that this version of it does not name go as they are."""
-    known = inspect.signature(anthropic.resources.AsyncMessages.create).parameters
+    known = inspect.signature(AsyncMessages.create).parameters
     more = {name: value for name, value in fields.items() if name not in known}
     given = {name: value for name, value in fields.items() if name in known}
     return given | ({"extra_body": {**more, **given.get("extra_body", {})}} if more else {})

@@ -160,8 +160,8 @@ def _events(chunk: AIMessage, calls: _Calls) -> Iterator[ModelEvent]:
         for block in chunk.content_blocks:
             if block["type"] == "text" and block.get("text"):
                 yield TextDelta(clean(block["text"]))
-            elif block["type"] == "reasoning" and block.get("reasoning"):
-                yield ReasoningDelta(clean(block["reasoning"]))
+            elif block["type"] == "reasoning" and (thought := block.get("reasoning")):
+                yield ReasoningDelta(clean(thought))
     if isinstance(chunk, AIMessageChunk):
         for piece in chunk.tool_call_chunks:
             yield from calls.take(piece)
@@ -179,7 +179,7 @@ def _without_retries(chat_model: BaseChatModel) -> BaseChatModel:
         return chat_model
     copy = chat_model.model_copy(update={"max_retries": 0})
     for name in ("_client", "_async_client", "_client_params"):
-        copy.__dict__.pop(name, None)
+        vars(copy).pop(name, None)
     client: Any = getattr(copy, "root_async_client", None)
     if hasattr(client, "with_options"):
         once = client.with_options(max_retries=0)

@@ -16,7 +16,8 @@ def model(standin: StandIn, **options: Any) -> AnthropicModel:
     # Reading the system's certificates takes longer than any test here.
     plain = anthropic.DefaultAsyncHttpxClient(verify=False, trust_env=False)
     client = anthropic.AsyncAnthropic(api_key="k-secret", base_url=standin.url, http_client=plain)
-    return AnthropicModel("claude-test", client=client, **({"cache": None} | options))
+    given: dict[str, Any] = {"cache": None} | options
+    return AnthropicModel("claude-test", client, **given)
 
 
 def text(said: str) -> Block:
