@@ -204,7 +204,7 @@ def _usage(message: AIMessage) -> Usage | None:
     used: Mapping[str, Any] | None = message.usage_metadata
     if used is None:
         return None
-    into: Mapping[str, Any] = used.get("input_token_details") or {}
+    into: dict[str, Any] = dict(used.get("input_token_details") or {})
     written = sum(
         int(count) for name, count in into.items() if name.startswith(("cache_creation", "ephemeral_"))
     )
