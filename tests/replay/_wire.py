@@ -2,9 +2,10 @@
 
 import functools
 import inspect
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -20,12 +21,15 @@ from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
+from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._submissions import Submissions
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
 MODELS: Final = (
     "agents",
     "checkpoints",
+    "children",
     "cleanup",
     "handles",
     "hooks",
@@ -36,10 +40,13 @@ MODELS: Final = (
     "records",
     "runs",
     "sessions",
+    "slices",
     "states",
     "steps",
     "store_calls",
+    "suspensions",
     "threads",
+    "tool_results",
     "usage",
 )
 
@@ -117,8 +124,9 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        nobody = SimpleNamespace(children=SimpleNamespace(waits=SimpleNamespace()))
-        _live.Handlers(given, SimpleNamespace(suspends_below=None), nobody).register()  # type: ignore[arg-type]
+        live, calls = _live.Live.of(given, datetime.now(UTC)), TemporalCalls()
+        _live.Handlers(given, live, calls).register()
+        Submissions(live, given.thread).register()
     finally:
         for name, function in saved.items():
             setattr(workflow, name, function)
