@@ -2,8 +2,10 @@
 
 import asyncio
 
-from agents import Agent, Runner, TResponseInputItem
 from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from agents import Agent, Runner, TResponseInputItem
 
 
 @workflow.defn(name="bench.openai_chat")
