@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from helix_temporal.adapters._calls import sent_name
 from helix_temporal.adapters._common import outgoing, sent_arguments
 from helix_temporal.models.agents import ModelRequest, ToolSpec
 from helix_temporal.models.messages import Message
@@ -17,6 +18,7 @@ MAX_MARKS: Final = 4
 Block = dict[str, Any]
 
 _BEGAN: Final = "(The beginning of this conversation is not shown.)"
+_IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml")
 
 
@@ -53,7 +55,7 @@ def messages_of(messages: Sequence[Message]) -> list[Block]:
             role = "user"
         if not blocks:
             continue
-        if role == "user" and given and given[-1]["role"] == "user":
+        if given and given[-1]["role"] == role:
             given[-1]["content"] += blocks
         else:
             given.append({"role": role, "content": blocks})
@@ -71,7 +73,7 @@ def answer_blocks(message: Message) -> list[Block]:
     """An answer from its canonical form: text, then calls; reasoning is not shown to another model."""
     blocks = [block for block in _content(message) if block["type"] == "text"]
     return blocks + [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": sent_arguments(call)}
+        {"type": "tool_use", "id": call.id, "name": sent_name(call.name), "input": sent_arguments(call)}
         for call in message.tool_calls
     ]
 
@@ -111,34 +113,43 @@ def _block(part: Block) -> Block | None:
     kind = part.get("type")
     if kind == "text":
         return _text(str(part.get("text", "")))
-    if kind == "image":
-        return {"type": "image", "source": _source(part)}
-    if kind == "file":
-        return _file(part)
-    return None
-
-
-def _file(part: Block) -> Block:
-    media_type = str(part.get("media_type", ""))
-    if media_type.startswith("image/"):
-        return {"type": "image", "source": _source(part)}
+    if kind not in {"image", "file"}:
+        return None
     source = _source(part)
-    if source["type"] == "base64" and media_type != "application/pdf":
-        text = _decoded(source["data"]) if media_type.startswith(_TEXTS) else None
-        if text is None:
-            name = str(part.get("name", "a file"))
-            return _text(f"({name}, {media_type or 'of an unknown type'}, can't be shown to this model.)")
+    if source is None:
+        return None
+    media_type = str(part.get("media_type", ""))
+    if kind == "image" or media_type.startswith("image/"):
+        readable = source["type"] != "base64" or media_type in _IMAGES
+        return {"type": "image", "source": source} if readable else _unreadable(part)
+    return _document(part, source, media_type)
+
+
+def _document(part: Block, source: Block, media_type: str) -> Block:
+    if source["type"] == "base64" and media_type.startswith(_TEXTS):
+        text = _decoded(source["data"])
+        if text is None or not text.strip():
+            return _unreadable(part)
         source = {"type": "text", "media_type": "text/plain", "data": text}
+    elif source["type"] != "file" and media_type not in {"application/pdf", ""}:
+        return _unreadable(part)
     block: Block = {"type": "document", "source": source}
     return block | {"title": part["name"]} if part.get("name") else block
 
 
-def _source(part: Block) -> Block:
+def _unreadable(part: Block) -> Block:
+    said = [str(part[name]) for name in ("name", "media_type", "url") if part.get(name)]
+    return _text(f"({', '.join(said) or 'a file'}: can't be shown to this model.)")
+
+
+def _source(part: Block) -> Block | None:
     if part.get("file_id"):
         return {"type": "file", "file_id": part["file_id"]}
     if part.get("url"):
         return {"type": "url", "url": part["url"]}
-    return {"type": "base64", "media_type": part.get("media_type", ""), "data": part.get("data", "")}
+    if part.get("data"):
+        return {"type": "base64", "media_type": part.get("media_type", ""), "data": part["data"]}
+    return None
 
 
 def _decoded(data: object) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as TheirCall
 
+from helix_temporal.adapters._calls import sent_name
 from helix_temporal.adapters._common import (
     Outgoing,
     as_json,
@@ -84,11 +85,13 @@ def _message(sent: Outgoing, marks: bool) -> BaseMessage | None:
 
 
 def _answer(message: Message) -> AIMessage:
-    return AIMessage(message.text, tool_calls=[_their_call(call) for call in message.tool_calls])
+    return AIMessage(
+        message.text, tool_calls=[_their_call(call, sent_name(call.name)) for call in message.tool_calls]
+    )
 
 
-def _their_call(call: ToolCall) -> TheirCall:
-    return TheirCall(name=call.name, args=sent_arguments(call), id=call.id, type="tool_call")
+def _their_call(call: ToolCall, name: str | None = None) -> TheirCall:
+    return TheirCall(name=name or call.name, args=sent_arguments(call), id=call.id, type="tool_call")
 
 
 def _content(message: Message, marks: bool) -> Any:
@@ -121,7 +124,9 @@ def _block(part: Mapping[str, Any]) -> JsonObject | None:
     if text is not None:
         # Few providers take texts as files.
         return {"type": "text", "text": f"{name}:\n{text}"}
-    block |= {"base64": part.get("data", ""), "mime_type": media_type}
+    if not part.get("data"):
+        return None
+    block |= {"base64": part["data"], "mime_type": media_type}
     return block if block["type"] == "image" else block | {"filename": name}
 
 

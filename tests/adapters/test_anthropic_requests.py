@@ -59,7 +59,15 @@ PARTS = {
     ),
     "what the provider can't read": (
         parts.file(media_type="application/zip", data="UEsD", name="a.zip"),
-        {"type": "text", "text": "(a.zip, application/zip, can't be shown to this model.)"},
+        {"type": "text", "text": "(a.zip, application/zip: can't be shown to this model.)"},
+    ),
+    "an image that it can't read": (
+        parts.image(media_type="image/tiff", data="SUkq"),
+        {"type": "text", "text": "(image/tiff: can't be shown to this model.)"},
+    ),
+    "an address that it doesn't read": (
+        parts.file(media_type="text/csv", url="http://a/b.csv"),
+        {"type": "text", "text": "(text/csv, http://a/b.csv: can't be shown to this model.)"},
     ),
     "marked": (parts.text("long", cache=True), wire.text("long") | {"cache_control": MARK}),
 }
