@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final
 
-from google import genai
-from google.genai import errors, types
+from google.genai import Client, errors, types
 from pydantic import ValidationError
 
 from helix_temporal.adapters._google_answer import CONTINUES, Answer
@@ -54,7 +53,7 @@ class GoogleModel:
 
     adapter: Final = NAME
 
-    def __init__(self, model: str, client: genai.Client | None = None, **options: Any) -> None:
+    def __init__(self, model: str, client: Client | None = None, **options: Any) -> None:
         taken = sorted(_OURS & options.keys())
         if taken:
             raise InvalidConfigError(
@@ -130,10 +129,10 @@ class GoogleModel:
         except Exception as error:  # noqa: BLE001 (which errors of connections come, depends on what is installed)
             raise _ours(error, began) from None
 
-    def _usable(self) -> genai.Client:
+    def _usable(self) -> Client:
         if self._client is None:
             try:
-                self._client = genai.Client()
+                self._client = Client()
             except ValueError:
                 raise InvalidConfigError("no key for Google: give a client, or set GEMINI_API_KEY") from None
         return self._client

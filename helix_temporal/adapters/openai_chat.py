@@ -7,7 +7,6 @@ from typing import Any, Final
 import openai
 
 from helix_temporal.adapters._calls import made_id
-from helix_temporal.adapters._common import remembering
 from helix_temporal.adapters._openai import (
     PROVIDER,
     CacheBy,
@@ -18,7 +17,8 @@ from helix_temporal.adapters._openai import (
     told_error,
     withheld,
 )
-from helix_temporal.adapters._openai_chat_wire import NAME, Answer, wire_answer, wire_messages, wire_tools
+from helix_temporal.adapters._openai_chat_answer import Answer
+from helix_temporal.adapters._openai_chat_request import NAME, wire_messages, wire_tools
 from helix_temporal.adapters._wire import cut_off
 from helix_temporal.models.agents import ModelEvent, ModelRequest
 
@@ -58,7 +58,7 @@ class OpenAIChatModel:
     ) -> None:
         self._connection = Connection("OpenAIChatModel", client, options, _OURS)
         self._fields = {"model": model, "stream_options": {"include_usage": True}, **options}
-        self._cache_by = cache_by
+        self._cache_by: CacheBy | None = cache_by
         self._breakpoints = cache_breakpoints
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -85,8 +85,7 @@ class OpenAIChatModel:
             return
         if answer.finish_reason is None:
             raise cut_off(PROVIDER, "no finish_reason")
-        response = answer.response()
-        yield remembering(NAME, response, answer.raw(), wire_answer)
+        yield answer.response()
 
     async def aclose(self) -> None:
         """Close the connections of the client that the adapter made; one that was given stays open."""

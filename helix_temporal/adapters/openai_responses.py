@@ -73,7 +73,7 @@ class OpenAIResponsesModel:
         self._connection = Connection("OpenAIResponsesModel", client, options, _OURS)
         include = dict.fromkeys([_ENCRYPTED, *options.get("include", ())])
         self._fields = {"model": model, **options, "include": [*include], "store": False}
-        self._cache_by = cache_by
+        self._cache_by: CacheBy | None = cache_by
         self._breakpoints = cache_breakpoints
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:

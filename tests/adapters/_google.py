@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from google import genai
-from google.genai import types
+from google.genai import Client, types
 
 from tests.adapters._standin import Asked, Reply, StandIn, events
 
@@ -15,12 +14,12 @@ KEY = "AIza-secret"
 
 
 @asynccontextmanager
-async def client_of(standin: StandIn) -> AsyncIterator[genai.Client]:
+async def client_of(standin: StandIn) -> AsyncIterator[Client]:
     """The vendor's client, its retries on as it ships, talking to the stand-in."""
     options = types.HttpOptions(
         base_url=standin.url, retry_options=types.HttpRetryOptions(initial_delay=0.01)
     )
-    client = genai.Client(api_key=KEY, http_options=options)
+    client = Client(api_key=KEY, http_options=options)
     try:
         yield client
     finally:

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from google import genai
-from google.genai import types
+from google.genai import Client, types
 
 from helix_temporal.adapters.google import GoogleModel
 from helix_temporal.errors import (
@@ -44,13 +43,13 @@ async def test_text_streams_and_ends_as_one_answer(standin: StandIn, model: Goog
         "cachedContentTokenCount": 16,
         "totalTokenCount": 32,
     }
-    first = piece({"text": "Hel"}) | {"usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 1}}
-    standin.will(gemini(first, piece({"text": "lo"}), piece(finish="STOP") | {"usageMetadata": used}))
+    first = piece({"text": "Good "}) | {"usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 1}}
+    standin.will(gemini(first, piece({"text": "day"}), piece(finish="STOP") | {"usageMetadata": used}))
 
     response, seen = await said(model, asking(user("hi")))
 
-    assert seen == [TextDelta("Hel"), TextDelta("lo")]
-    assert (response.content, response.finish, response.stop_reason) == ("Hello", Finish.STOP, "STOP")
+    assert seen == [TextDelta("Good "), TextDelta("day")]
+    assert (response.content, response.finish, response.stop_reason) == ("Good day", Finish.STOP, "STOP")
     assert response.usage == Usage(
         input_tokens=23, output_tokens=9, cached_read_tokens=16, reasoning_tokens=5
     )
@@ -150,14 +149,14 @@ async def test_each_attempt_gives_a_call_the_same_id_and_each_step_another(
 async def test_a_signature_on_nothing_goes_back(standin: StandIn, model: GoogleModel) -> None:
     """Streams may end with an empty part that is signed."""
     last = {"text": "", "thoughtSignature": signature(b"abc")}
-    standin.will(gemini(piece({"text": "Hel"}), piece({"text": "lo"}), piece(last, finish="STOP")))
+    standin.will(gemini(piece({"text": "Good "}), piece({"text": "day"}), piece(last, finish="STOP")))
     standin.will(gemini_text("ok"))
 
     response, _ = await said(model, asking(user("hi")))
     await said(model, asking(user("hi"), answered(response), user("more", "u2")))
 
-    assert response.content == "Hello"
-    assert contents_of(standin.asked[1])[1]["parts"] == [{"text": "Hello"}, last]
+    assert response.content == "Good day"
+    assert contents_of(standin.asked[1])[1]["parts"] == [{"text": "Good day"}, last]
 
 
 async def test_code_that_ran_there_goes_back(standin: StandIn, model: GoogleModel) -> None:
@@ -262,12 +261,12 @@ async def test_a_long_answer_goes_on_in_a_second_request(standin: StandIn, model
     """It is one answer to us; what both requests used is counted."""
     used = {"usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 4}}
     token = {"continuationToken": signature(b"more")}
-    standin.will(gemini(piece({"text": "Hel"}, finish="CONTINUATION", **token) | used))
-    standin.will(gemini(piece({"text": "lo"}, finish="STOP") | used))
+    standin.will(gemini(piece({"text": "Good "}, finish="CONTINUATION", **token) | used))
+    standin.will(gemini(piece({"text": "day"}, finish="STOP") | used))
 
     response, _ = await said(model, asking(user("hi")))
 
-    assert response.content == "Hello"
+    assert response.content == "Good day"
     assert response.usage == Usage(input_tokens=20, output_tokens=8)
     assert standin.bodies[1]["continuationToken"] == signature(b"more")
 
@@ -390,7 +389,7 @@ async def test_a_failure_that_is_no_json_passes(standin: StandIn, model: GoogleM
 
 
 @pytest.mark.parametrize("cut", [True, False])
-@pytest.mark.parametrize("pieces", [[], [piece({"text": "Hel"})]])
+@pytest.mark.parametrize("pieces", [[], [piece({"text": "Good "})]])
 async def test_a_cut_stream_is_no_answer(
     standin: StandIn, model: GoogleModel, pieces: list[dict[str, Any]], cut: bool
 ) -> None:
@@ -405,7 +404,7 @@ async def test_a_cut_stream_is_no_answer(
 
 async def test_a_damaged_event_is_no_answer(standin: StandIn, model: GoogleModel) -> None:
     """The library puts what it could not read into its error; ours must not."""
-    standin.will(events(piece({"text": "Hel"}), '{"secret": '))
+    standin.will(events(piece({"text": "Good "}), '{"secret": '))
 
     with pytest.raises(ModelStreamEndedError) as caught:
         await said(model, asking(user("hi")))
@@ -421,7 +420,7 @@ async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: GoogleMode
 async def test_an_error_within_a_stream_is_typed(standin: StandIn, model: GoogleModel) -> None:
     """A failure that is told after the status says OK is a failure all the same."""
     error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow"}}
-    standin.will(events(piece({"text": "Hel"}), error))
+    standin.will(events(piece({"text": "Good "}), error))
 
     with pytest.raises(ModelRateLimitedError):
         await said(model, asking(user("hi")))
@@ -429,7 +428,7 @@ async def test_an_error_within_a_stream_is_typed(standin: StandIn, model: Google
 
 async def test_a_provider_that_is_away_is_asked_again(model: GoogleModel) -> None:
     """No connection is no fault of the request; the client gives up at once."""
-    client = genai.Client(api_key=KEY, http_options=types.HttpOptions(base_url="http://127.0.0.1:9"))
+    client = Client(api_key=KEY, http_options=types.HttpOptions(base_url="http://127.0.0.1:9"))
     try:
         with pytest.raises(ModelUnavailableError):
             await said(GoogleModel("gemini-3", client), asking(user("hi")))

@@ -52,12 +52,12 @@ async def test_text_streams_and_ends_as_one_answer(standin: StandIn, model: Open
         "prompt_tokens_details": {"cached_tokens": 16, "cache_write_tokens": 4},
         "completion_tokens_details": {"reasoning_tokens": 5},
     }
-    standin.will(chat(chunk(content="Hel"), chunk(content="lo"), chunk("stop"), usage_chunk(**used)))
+    standin.will(chat(chunk(content="Good "), chunk(content="day"), chunk("stop"), usage_chunk(**used)))
 
     response, seen = await said(model, asking(user("hi")))
 
-    assert seen == [TextDelta("Hel"), TextDelta("lo")]
-    assert (response.content, response.finish, response.stop_reason) == ("Hello", Finish.STOP, "stop")
+    assert seen == [TextDelta("Good "), TextDelta("day")]
+    assert (response.content, response.finish, response.stop_reason) == ("Good day", Finish.STOP, "stop")
     assert response.usage == Usage(
         input_tokens=20, output_tokens=9, cached_read_tokens=16, cached_write_tokens=4, reasoning_tokens=5
     )
@@ -364,7 +364,7 @@ async def test_refusals_and_failures_are_told_apart(
     assert len(standin.asked) == 1
 
 
-@pytest.mark.parametrize("pieces", [[], [chunk(content="Hel")]])
+@pytest.mark.parametrize("pieces", [[], [chunk(content="Good ")]])
 async def test_a_cut_stream_is_no_answer(
     standin: StandIn, model: OpenAIChatModel, pieces: list[dict[str, Any]]
 ) -> None:
@@ -379,7 +379,7 @@ async def test_a_stream_that_ends_before_its_answer_is_no_answer(
     standin: StandIn, model: OpenAIChatModel
 ) -> None:
     """A proxy may end a stream politely in the middle."""
-    standin.will(chat(chunk(content="Hel")))
+    standin.will(chat(chunk(content="Good ")))
 
     with pytest.raises(ModelStreamEndedError):
         await said(model, asking(user("hi")))
@@ -415,7 +415,7 @@ async def test_errors_within_a_stream_are_typed(
     standin: StandIn, model: OpenAIChatModel, error: Any, expected: type[HelixError]
 ) -> None:
     """A failure that is told after the status says OK is a failure all the same."""
-    standin.will(events(chunk(content="Hel"), {"error": error}))
+    standin.will(events(chunk(content="Good "), {"error": error}))
 
     with pytest.raises(expected):
         await said(model, asking(user("hi")))

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter, ValidationError
 
-from helix_temporal.adapters import _google_wire, _openai_chat_wire, _openai_responses_wire
+from helix_temporal.adapters import _google_wire, _openai_chat_request, _openai_responses_wire
 from helix_temporal.models.agents import ModelRequest
 from tests.adapters._conversations import requests
 
@@ -41,7 +41,7 @@ def read(value: Any) -> None:
 @given(request=requests())
 def test_chat_takes_any_conversation(request: ModelRequest) -> None:
     """Each call is answered at once, by a message with its id, once."""
-    sent = _openai_chat_wire.wire_messages(request, breakpoints=True)
+    sent = _openai_chat_request.wire_messages(request, breakpoints=True)
 
     taken(CHAT, sent)
     expected: list[str] = []

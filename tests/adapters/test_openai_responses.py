@@ -58,12 +58,12 @@ async def test_text_streams_and_ends_as_one_answer(standin: StandIn, model: Open
         "output_tokens": 9,
         "output_tokens_details": {"reasoning_tokens": 5},
     }
-    standin.will(responses(text_item("Hello!"), usage=used))
+    standin.will(responses(text_item("Suntan"), usage=used))
 
     response, seen = await said(model, asking(user("hi")))
 
-    assert seen == [TextDelta("Hel"), TextDelta("lo!")]
-    assert (response.content, response.finish, response.stop_reason) == ("Hello!", Finish.STOP, "completed")
+    assert seen == [TextDelta("Sun"), TextDelta("tan")]
+    assert (response.content, response.finish, response.stop_reason) == ("Suntan", Finish.STOP, "completed")
     assert response.usage == Usage(
         input_tokens=20, output_tokens=9, cached_read_tokens=16, cached_write_tokens=4, reasoning_tokens=5
     )
