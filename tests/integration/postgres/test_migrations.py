@@ -3,8 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,18 +15,31 @@ from helix_temporal.stores.postgres._migrations import released
 LATEST = released()[-1].version
 ALL = tuple(range(1, LATEST + 1))
 
-_ONE_PROCESS = """
-import asyncio, sys
+_PROCESSES = """
+import asyncio, os, sys
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresMigrations
-async def main(dsn, prefix):
+async def migrated(dsn, prefix):
     adapter = AsyncpgAdapter.from_dsn(dsn, timeout=60)
     await adapter.fetchval("SELECT 1")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(len((await PostgresMigrations(adapter, table_prefix=prefix).run()).applied), flush=True)
+    os.write(ready, b".")
+    os.read(gate, 1)
+    os.write(1, b"%d\\n" % len((await PostgresMigrations(adapter, table_prefix=prefix).run()).applied))
     await adapter.close()
-asyncio.run(main(*sys.argv[1:]))
+count, dsn, prefix = int(sys.argv[1]), *sys.argv[2:]
+(told, ready), (gate, opens) = os.pipe(), os.pipe()
+for _ in range(count):
+    if os.fork() == 0:
+        os.close(opens)
+        asyncio.run(migrated(dsn, prefix))
+        os._exit(0)
+waiting = count
+while waiting:
+    waiting -= len(os.read(told, waiting))
+os.close(opens)
+for _ in range(count):
+    os.wait()
 """
+"""Processes that are forked off, connect, and migrate at once as soon as all of them have."""
 
 
 @pytest.fixture
@@ -80,13 +92,9 @@ async def test_an_older_version_is_brought_up_with_its_data(
 
 def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, table_prefix: str) -> None:
     """All workers of a deployment start together."""
-    with ExitStack() as stack:
-        processes = list(_started(stack, 20, postgres_dsn, table_prefix))
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        counts = [int(process.communicate("go\n")[0]) for process in processes]
-    assert sorted(counts) == [0] * 19 + [LATEST]
+    command = [sys.executable, "-c", _PROCESSES, "20", postgres_dsn, table_prefix]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert sorted(map(int, done.stdout.split())) == [0] * 19 + [LATEST]
 
 
 async def test_a_migration_that_fails_leaves_nothing(adapter: AsyncpgAdapter, table_prefix: str) -> None:
@@ -227,20 +235,6 @@ async def _drop(adapter: AsyncpgAdapter, prefix: str) -> None:
         "SELECT quote_ident(tablename) AS name FROM pg_tables WHERE starts_with(tablename::text, $1)", prefix
     )
     await adapter.execute("; ".join(f"DROP TABLE {row['name']}" for row in rows))
-
-
-def _started(stack: ExitStack, count: int, dsn: str, prefix: str) -> Iterator["subprocess.Popen[str]"]:
-    for _ in range(count):
-        process = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", _ONE_PROCESS, dsn, prefix],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-        stack.callback(process.kill)
-        yield process
 
 
 async def test_many_tasks_of_one_process_apply_each_version_once(migrations: PostgresMigrations) -> None:
