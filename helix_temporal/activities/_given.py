@@ -1,11 +1,14 @@
 """What a model call is given: the part of the thread that counts, mended, and the system prompt."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from helix_temporal.agents import Agent, InstructionsContext, choose_context, repair
-from helix_temporal.models.messages import Message, from_record, to_record
+from helix_temporal.activities._summaries import Summaries, Window, in_context
+from helix_temporal.agents import Agent, InstructionsContext, repair
+from helix_temporal.agents._tokens import Decoded
+from helix_temporal.models.messages import Message, Usage, to_record
 from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.hot import StepView
 
@@ -16,11 +19,15 @@ class Given:
 
     Attributes:
         repairs: Results of tool calls that were moved, replaced or left out.
+        summary: Of the turns that are not among the messages; it is their first.
+        usage: Of the calls that made the summary now.
     """
 
     messages: tuple[Message, ...]
     instructions: str
     repairs: int = 0
+    summary: Summary | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 async def given_to_model(
@@ -30,17 +37,21 @@ async def given_to_model(
     state: SliceState,
     view: StepView,
     inputs: Sequence[Message],
+    summaries: Summaries,
 ) -> Given:
-    """The context that the agent's policy allows.
+    """The context that the agent's policy allows, with a summary of what it leaves out if that is wanted.
 
     Raises:
         HelixError: What the instructions raise.
     """
     records = [*view.before, *(to_record(message) for message in inputs)]
-    complete_before = len(view.before) == request.head.position
-    context = choose_context(records, agent.context, complete_before=complete_before)
-    messages, repairs = repair([from_record(record) for record in context])
-    return Given(messages, await _instructions(agent, request, thread_id, state), repairs)
+    window = Window(records, Decoded(records), request.head.position - len(view.before), request.head)
+    instructions = await _instructions(agent, request, thread_id, state)
+    found = await summaries.of(agent, request, thread_id, state, window)
+    messages, repairs = repair(in_context(agent, window, found))
+    if found.message is not None:
+        messages = (found.message, *messages)
+    return Given(messages, instructions, repairs, found.summary, found.usage)
 
 
 async def _instructions(agent: Agent, request: RunStepInput, thread_id: str, state: SliceState) -> str:

@@ -7,9 +7,10 @@ from temporalio import activity
 
 from helix_temporal.activities._given import Given, given_to_model
 from helix_temporal.activities._streaming import StepStream
+from helix_temporal.activities._summaries import Summaries
 from helix_temporal.agents import Agent, complete
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.messages import Finish, Message
+from helix_temporal.models.messages import Finish, Message, Usage
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.hot import StepView
@@ -28,6 +29,7 @@ async def ask_model(
     view: StepView,
     inputs: Sequence[Message],
     live: StepStream,
+    summaries: Summaries,
 ) -> tuple[Message, Given]:
     """Call the model with the context that its policy allows, showing its answer as it comes.
 
@@ -38,7 +40,7 @@ async def ask_model(
         HelixError: What the model or the instructions raise; nothing is in the thread then.
         FencedError: The attempt was left behind, as its stream tells.
     """
-    given = await given_to_model(agent, request, thread_id, state, view, inputs)
+    given = await given_to_model(agent, request, thread_id, state, view, inputs, summaries)
     if given.repairs and activity.in_activity():
         counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
         counter.add(given.repairs, {"agent": agent.name})
@@ -61,7 +63,8 @@ async def ask_model(
         role="assistant",
         content=response.content,
         tool_calls=tuple(response.tool_calls),
-        usage=response.usage,
+        # What a summary cost belongs to the call for which it was made.
+        usage=response.usage if given.usage == Usage() else (response.usage or Usage()) + given.usage,
         finish=None if response.finish in _USUAL else response.finish,
         provider=response.provider,
     )

@@ -23,6 +23,7 @@ from helix_temporal.activities._step_rules import (
     step_number,
 )
 from helix_temporal.activities._streaming import StepStream, Streaming
+from helix_temporal.activities._summaries import Summaries
 from helix_temporal.activities._suspensions import marked
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
@@ -85,6 +86,7 @@ class Stepper:
     ) -> None:
         self._threads, self._agents = threads, agents
         self._references = References(payloads, threads)
+        self._summaries = Summaries(threads)
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
         self._states, self._news = states, StepNews(agents, states)
@@ -106,7 +108,7 @@ class Stepper:
             return await self._standing(request, agent, thread_id, seen)
         if self._states is not None and request.inputs[0].call is None:
             await self._states.begin(request, state_of(seen.view))
-        await self._news.answers(request)
+        await self._news.answers(request, seen.view.header.slice)
         inputs = await self._messages(thread_id, seen.inputs)
         number = step_number(request, state_of(seen.view))
         async with self._streams.step(request, agent, new_id(), number) as live:
@@ -125,7 +127,11 @@ class Stepper:
         live: StepStream,
     ) -> RunStepResult:
         state = state_of(seen.view)
-        answer, given = await ask_model(agent, request, thread_id, state, seen.view, inputs, live)
+        answer, given = await ask_model(
+            agent, request, thread_id, state, seen.view, inputs, live, self._summaries
+        )
+        if given.summary is not None:
+            state = state.model_copy(update={"summary": given.summary})
         step = StepAppend(
             thread_id,
             request.epoch,
@@ -165,7 +171,7 @@ class Stepper:
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
-            await self._news.answers(request)
+            await self._news.answers(request, view.header.slice)
             appended, turn = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)

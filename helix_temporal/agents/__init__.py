@@ -8,6 +8,7 @@ from helix_temporal.agents._agent import (
     InstructionsContext,
 )
 from helix_temporal.agents._client_tool import ask_user, client_tool
+from helix_temporal.agents._compaction import Compaction
 from helix_temporal.agents._context import ContextPolicy, choose_context, repair
 from helix_temporal.agents._conversation import (
     Conversation,
@@ -21,6 +22,7 @@ from helix_temporal.agents._model import Model, StreamingModel, complete
 from helix_temporal.agents._replay import replay_agent
 from helix_temporal.agents._scripted import ScriptedModel
 from helix_temporal.agents._subagent import AgentTool, agent_tool
+from helix_temporal.agents._tokens import CountTokens, estimate_tokens
 from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome, tool
 from helix_temporal.models.agents import (
     AgentFacts,
@@ -54,8 +56,10 @@ __all__ = [
     "AgentRegistry",
     "AgentTool",
     "BeforeUserMessage",
+    "Compaction",
     "ContextPolicy",
     "Conversation",
+    "CountTokens",
     "ExpectedMessage",
     "Finish",
     "HookEvent",
@@ -90,6 +94,7 @@ __all__ = [
     "choose_context",
     "client_tool",
     "complete",
+    "estimate_tokens",
     "parse_conversation",
     "read_conversation",
     "repair",

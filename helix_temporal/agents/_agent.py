@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from helix_temporal.agents._calling import call
 from helix_temporal.agents._checks import check_count, check_name
+from helix_temporal.agents._compaction import Compaction
 from helix_temporal.agents._context import ContextPolicy
 from helix_temporal.agents._model import Model, StreamingModel
 from helix_temporal.agents._tool import Tool
@@ -92,6 +93,7 @@ class Agent:
         name: 1–64 of ``[A-Za-z0-9_-]``; part of activity names, so renaming it breaks what runs.
         instructions: The system prompt; given to each model call, no row of the thread.
         context: How much of the thread a model call gets.
+        compaction: When the older part is summed up for it; None for never.
         max_steps: Model calls that one turn may take.
         parallel_tools: Run the tools of one step side by side.
         instructions_mode: Whose instructions a session gets later; see `InstructionsMode`.
@@ -105,6 +107,7 @@ class Agent:
     instructions: Instructions = ""
     tools: Sequence[Tool] = ()
     context: ContextPolicy = field(default_factory=ContextPolicy)
+    compaction: Compaction | None = None
     max_steps: int = 50
     parallel_tools: bool = True
     instructions_mode: InstructionsMode = "agent"
@@ -118,6 +121,8 @@ class Agent:
             raise InvalidConfigError(f"agent {self.name!r}: the model needs a generate or a stream method")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             raise InvalidConfigError(f"agent {self.name!r}: instructions must be text or a function")
+        if self.compaction is not None and not isinstance(self.compaction, Compaction):
+            raise InvalidConfigError(f"agent {self.name!r}: compaction must be a Compaction")
         check_count(self.max_steps, f"agent {self.name!r}: max_steps")
         if self.instructions_mode not in get_args(InstructionsMode):
             raise InvalidConfigError(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.agents._checks import check_count
+from helix_temporal.agents._tokens import CountTokens, Decoded, estimate_tokens
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import Kind, Record, size_of
 
@@ -14,26 +16,45 @@ MISSING_RESULT: Final = "The result of this call was lost; call the tool again i
 
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
-    """How much of the thread a model call gets: the newest whole turns within both bounds.
+    """How much of the thread a model call gets: the newest whole turns within all bounds.
 
     Attributes:
         max_messages: At most so many messages.
-        max_bytes: At most so many packed bytes of them.
+        max_bytes: At most so many packed bytes of them; images and files in the thread count in full.
+        max_tokens: At most so many tokens of them, a summary included; None for no such bound.
+            Instructions and tools are not counted.
+        count_tokens: Tokens of a message; `estimate_tokens` unless another function is given.
 
     Raises:
-        InvalidConfigError: A bound is no positive integer.
+        InvalidConfigError: A bound is no positive integer, or ``count_tokens`` is no function.
     """
 
     max_messages: int = 200
     max_bytes: int = 256 * 1024
+    max_tokens: int | None = None
+    count_tokens: CountTokens | None = None
 
     def __post_init__(self) -> None:
         check_count(self.max_messages, "context policy: max_messages")
         check_count(self.max_bytes, "context policy: max_bytes")
+        if self.max_tokens is not None:
+            check_count(self.max_tokens, "context policy: max_tokens")
+        if self.count_tokens is not None and not callable(self.count_tokens):
+            raise InvalidConfigError("context policy: count_tokens must be a function of a Message")
+
+    @property
+    def counts(self) -> CountTokens:
+        """How tokens are counted."""
+        return self.count_tokens or estimate_tokens
 
 
 def choose_context(
-    records: Sequence[Record], policy: ContextPolicy, *, complete_before: bool
+    records: Sequence[Record],
+    policy: ContextPolicy,
+    *,
+    complete_before: bool,
+    decoded: Decoded | None = None,
+    spent: int = 0,
 ) -> Sequence[Record]:
     """The newest part of ``records`` that a model call gets, always a suffix of them.
 
@@ -47,9 +68,11 @@ def choose_context(
         policy: The bounds.
         complete_before: Nothing precedes ``records`` in the thread, so that the first one begins a
             turn; otherwise a turn may be cut there.
+        decoded: These records, where they are decoded anyway.
+        spent: Tokens that are given besides.
     """
-    turns = _turn_starts(records, complete_before)
-    first = _first_that_fits(records, policy)
+    turns = turn_starts(records, complete_before=complete_before)
+    first = _first_that_fits(records, policy, decoded or Decoded(records), spent)
     for start in turns:
         if start >= first:
             return records[start:]
@@ -62,7 +85,8 @@ def choose_context(
     return records[next((at for at in steps if at >= first), steps[-1]) :]
 
 
-def _turn_starts(records: Sequence[Record], complete_before: bool) -> list[int]:
+def turn_starts(records: Sequence[Record], *, complete_before: bool) -> list[int]:
+    """Places at which turns begin: where users speak again."""
     starts = [
         at
         for at in range(1, len(records))
@@ -73,13 +97,15 @@ def _turn_starts(records: Sequence[Record], complete_before: bool) -> list[int]:
     return starts
 
 
-def _first_that_fits(records: Sequence[Record], policy: ContextPolicy) -> int:
+def _first_that_fits(records: Sequence[Record], policy: ContextPolicy, decoded: Decoded, spent: int) -> int:
     """Lowest place from which everything to the end is within the bounds."""
-    at, left = len(records), policy.max_bytes
+    at, left, tokens = len(records), policy.max_bytes, (policy.max_tokens or 0) - spent
     lowest = max(0, at - policy.max_messages)
     while at > lowest:
         left -= size_of((records[at - 1],))
-        if left < 0:
+        if policy.max_tokens is not None:
+            tokens -= decoded.tokens(at - 1, policy.counts)
+        if left < 0 or (policy.max_tokens is not None and tokens < 0):
             break
         at -= 1
     return at

@@ -108,7 +108,8 @@ class Message(Model):
         tool_call_id: Which call a tool message answers.
         name: The tool's name on a tool message.
         is_error: The tool failed and ``content`` says how.
-        usage: What the model call that made an assistant message used.
+        usage: What the model call that made an assistant message used, with what it cost to sum up the
+            turns that it was not given.
         finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
         format: Format of a foreign row, such as ``zeitlich-v1/anthropic``; ``content`` is its raw text.
         provider: What an adapter needs back unchanged.
