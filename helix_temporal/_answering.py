@@ -56,7 +56,8 @@ class Answering(TakingBack):
             error: Instead of a result: what went wrong, at most 8 KiB.
             parts: Instead of a result: parts of a message.
             agent: With which the session is started again; by default the one that it had.
-            wait: Come back when the turn is over, or waits for something else: ``result`` says which.
+            wait: If it counts, come back when the turn is over, or waits for something else; ``result`` says
+                which.
             timeout: Seconds.
             submission_id: Under which this answer may be given again: it counts once, and is told so.
 
@@ -102,6 +103,16 @@ class Answering(TakingBack):
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         return await self._submit(session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout)
+
+    async def resume(self, session_id: str, *, agent: str | None = None, timeout: float = 60.0) -> None:
+        """Start a session that ended suspended: calls whose deadline has passed are given up, and answers
+        that were given to the session store are taken.  Nothing if it runs.
+
+        Raises:
+            TimeoutError: No worker took it up in time.
+            SessionNotFoundError: The session never ran.
+        """
+        await self._submit(session_id, "resume", {}, agent, wait=False, timeout=timeout)
 
     async def _submit(
         self,

@@ -22,6 +22,7 @@ from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 _TRIES: Final = 5
+_MINE: Final = frozenset({"client_tool", "approval"})
 _LARGEST_INPUT: Final = 64 * 1024
 """Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
 
@@ -60,7 +61,7 @@ class SuspendedStates:
             )
             return {
                 "status": SessionStatus.PAUSED,
-                "pending_client_tool_calls": pending,
+                "pending_client_tool_calls": {**known, **pending},
                 "suspension_context": context,
                 "suspended_step_id": answer.id,
             }
@@ -77,8 +78,6 @@ class SuspendedStates:
             FencedError: A newer open has the session.
         """
         answers = [each.answered for each in inputs if each.answered is not None]
-        if not answers:
-            return
         await self._change(session_id, epoch, lambda state: _settled(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
@@ -146,18 +145,25 @@ def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> Pendi
 
 
 def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+    context = state.suspension_context
+    mine = context is not None and context.kind in _MINE and context.step_id == state.suspended_step_id
+    if not mine and not answers:
+        return {}
     completed = dict(state.completed_client_tool_calls)
     for each in answers:
         first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
         completed.setdefault(each.id, first)
+    # What an application keeps there itself is its own.
+    ours = {*(each.id for each in answers), *(context.tool_call_ids if context and mine else ())}
+    pending = state.pending_client_tool_calls
     changes: dict[str, Any] = {
-        "pending_client_tool_calls": {},
+        "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ours},
         "completed_client_tool_calls": completed,
-        "suspension_context": None,
-        "suspended_step_id": None,
     }
-    if state.suspension_context is not None and state.status is SessionStatus.PAUSED:
-        changes["status"] = SessionStatus.ACTIVE
+    if mine:
+        changes |= {"suspension_context": None, "suspended_step_id": None}
+        if state.status is SessionStatus.PAUSED:
+            changes["status"] = SessionStatus.ACTIVE
     return changes
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._suspensions import step_waits
+from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._suspensions import step_waits, waits_at
 from helix_temporal.agents import AgentRegistry
 from helix_temporal.models.messages import Message
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
@@ -16,9 +17,9 @@ class StepNews:
     def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
         self._agents, self._states = agents, states
 
-    async def answers(self, request: RunStepInput | EndTurnInput) -> None:
+    async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
-        if self._states is not None:
+        if self._states is not None and waits_at(parse_state(slice_data), request.head):
             await self._states.suspended.answered(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )

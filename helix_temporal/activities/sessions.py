@@ -145,7 +145,8 @@ class SessionActivities:
         if request.reopen is not None and waits_at(stored, header.head):
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
-        answers = {} if states is None else await states.responses(request.session_id)
+        waits = states is not None and waits_at(stored, header.head) is not None
+        answers = await states.responses(request.session_id) if states is not None and waits else {}
         suspended = await suspended_turn(self._threads, self._payloads, header, stored, answers)
         if states is not None and suspended is not None:
             await states.found(request.session_id, header.epoch, suspended)

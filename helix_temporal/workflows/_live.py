@@ -196,6 +196,7 @@ class Live:
         self.inbox.adopt(turn.messages)
         self.turn_start = turn.start
         self.waits.begin(turn)
+        self.waits.expire()
 
     def drop_suspended(self) -> None:
         """The turn that was suspended is gone."""

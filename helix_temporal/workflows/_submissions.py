@@ -23,6 +23,7 @@ class Submissions:
         """Make the update known to the workflow."""
         workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check)
         workflow.set_signal_handler("child_pending", self._on_child_pending)
+        workflow.set_signal_handler("tell_parent", self._live.below.tell_again)
         workflow.set_signal_handler("submit_for", self._on_submit_for)
         workflow.set_signal_handler("submitted", self._on_submitted)
 
@@ -37,8 +38,7 @@ class Submissions:
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
         live = self._live
-        # What is pending is known once the thread is open.
-        await workflow.wait_condition(lambda: live.talk is not None or live.closing)
+        await workflow.wait_condition(lambda: live.closing or self._knows(request.call))
         if live.closing:
             return SubmitReply()
         rounds, submission = live.rounds, live.waits.submit(request)
@@ -47,7 +47,7 @@ class Submissions:
             if routed is None:
                 return SubmitReply()
             submission = routed
-        if not request.wait or submission.status == "not_pending":
+        if not request.wait or submission.status != "submitted":
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
         return self._reply(submission)
@@ -62,6 +62,15 @@ class Submissions:
         if live.waits.turn is not None or live.waits_below:
             return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
         return SubmitReply(submission=submission, result=live.inbox.told)
+
+    def _knows(self, call: str) -> bool:
+        """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
+        live = self._live
+        if live.talk is None:
+            return False
+        if live.waits.knows(call) or live.below.has(call) or live.waits.turn is not None:
+            return True
+        return live.turn is None and not live.inbox
 
     def _settled(self, rounds: int) -> bool:
         """The turn is over, waits for something else, or still waits for others."""

@@ -107,6 +107,10 @@ class Waits:
 
     # -- answers
 
+    def knows(self, call: str) -> bool:
+        """Whether the call waits, or was answered."""
+        return call in self._memory or any(each.id == call for each in self._waiting())
+
     def submit(self, request: SubmitInput) -> Submission:
         """Take an answer, once; whoever comes later is told when the first one came."""
         now = self._clock()
