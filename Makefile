@@ -16,7 +16,8 @@ TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py examples/*/*.p
 SEEDS  ?= 20000
 KILLS  ?= 150
 TESTS  ?= tests
-JOBS   ?= 2
+# More than there are cores: many tests wait for servers and time-outs.
+JOBS   ?= 3
 ARGS   ?=
 CONVERSATION ?=
 
@@ -46,7 +47,7 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 
 .PHONY: test
 test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
-	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope $(TESTS) $(ARGS)
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) $(ARGS)
 
 .PHONY: lint
 lint: setup ## Style, format and spelling

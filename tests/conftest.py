@@ -29,7 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Only what a loop runs, since others would be given one."""
+    """Tests that a loop runs say where they hang; others would be given a loop by that."""
+    # What takes long begins first, so that no process is left alone with it at the end.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         if isinstance(item, pytest.Function) and _waiting.is_coroutine_test(item):
             item.fixturenames.append(_waiting.FIXTURE)

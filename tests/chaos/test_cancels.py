@@ -3,11 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from helix_temporal.settings import Settings
 from tests.chaos._cancels import CancelCampaign, cancelled_while_opening
 from tests.chaos._place import open_place
 from tests.chaos._report import Progress
 from tests.chaos._settings import quick
+
+pytestmark = pytest.mark.slow
 
 
 async def test_a_session_cancelled_anywhere_is_saved_archived_and_reported(

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from helix_temporal.settings import Settings
 from tests.chaos._exact import ExactKills
 from tests.chaos._kills import KillCampaign
 from tests.chaos._report import Progress
+
+pytestmark = pytest.mark.slow
 
 QUIET = Progress(shown=False)
 

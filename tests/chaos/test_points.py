@@ -11,6 +11,8 @@ from tests.chaos._points import KillPoints
 from tests.chaos._stage import Stage
 from tests.chaos._thread_scenes import SCENES
 
+pytestmark = pytest.mark.slow
+
 _ONE_CALL_OF_A_STORE = {
     each.__temporal_activity_definition.name
     for holder in (

@@ -9,6 +9,8 @@ from helix_temporal.settings import Settings
 from tests.chaos._redis import RedisCampaigns
 from tests.chaos._report import Progress
 
+pytestmark = pytest.mark.slow
+
 QUIET = Progress(shown=False)
 
 

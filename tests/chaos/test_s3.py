@@ -9,6 +9,8 @@ from helix_temporal.settings import Settings
 from tests.chaos._report import Progress
 from tests.chaos._s3 import S3Campaigns
 
+pytestmark = pytest.mark.slow
+
 QUIET = Progress(shown=False)
 
 

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from helix_temporal.settings import Settings
 from tests.chaos._report import Progress
 from tests.chaos._terminates import TerminateCampaign
+
+pytestmark = pytest.mark.slow
 
 
 async def test_one_sweep_archives_what_terminated_sessions_left_and_they_go_on(

@@ -10,7 +10,7 @@ from tests import _postgres
 from tests._session_stores import sessions_over
 from tests._sessions import LONG, file_place, postgres_place, redis_place
 
-pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800 if LONG else 120)]
 
 
 class InProcesses(SharedSessionsContract):

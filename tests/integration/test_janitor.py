@@ -19,6 +19,8 @@ from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 from helix_temporal.workflows import KeepWorkflow, ThreadRequest, ThreadWorkflow
 
+pytestmark = pytest.mark.slow
+
 RARELY = JanitorPlan(sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1))
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 

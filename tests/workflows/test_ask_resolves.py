@@ -13,9 +13,9 @@ from helix_temporal.models.sessions import AskResult, AskStatus
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
-RACES = int(os.environ.get("HELIX_TEST_RACES", "200"))
+RACES = int(os.environ.get("HELIX_TEST_RACES", "100"))
 """Asks that race the idle end; 1,000 in the long form."""
 
 

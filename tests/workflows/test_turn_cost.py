@@ -9,7 +9,7 @@ from helix_temporal.models.sessions import SessionOptions
 from tests.workflows._desk import Desk, calls, first_tools_then
 from tests.workflows.conftest import Stand
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 KIB = 1024
 TEXT = "t" * KIB

@@ -16,7 +16,7 @@ import pytest
 
 from helix_temporal.devstack import start_stack
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 PATIENCE_SECONDS: Final = 30.0
 
