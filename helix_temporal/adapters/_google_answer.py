@@ -8,7 +8,7 @@ from google.genai import types
 
 from helix_temporal.adapters._calls import made_id
 from helix_temporal.adapters._common import as_json, clean, finish_of, remembering, tool_call
-from helix_temporal.adapters._google_wire import NAME, wire_answer, wire_parts
+from helix_temporal.adapters._google_wire import NAME, wire_answer, wire_name, wire_parts
 from helix_temporal.errors import ModelUnavailableError
 from helix_temporal.models import parts
 from helix_temporal.models._json import JsonObject
@@ -53,6 +53,7 @@ class Answer:
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
+        self._names = {wire_name(tool.name): tool.name for tool in request.tools}
         self._parts: list[JsonObject] = []
         self._before = Usage()
         self._usage: Usage | None = None
@@ -87,7 +88,7 @@ class Answer:
         call, text = part.get("functionCall"), part.get("text")
         if call is not None:
             call_id = clean(call.get("id") or made_id(self._request, self._count()))[:256]
-            yield ToolCallStarted(call_id, clean(call.get("name") or "")[:128] or "unnamed")
+            yield ToolCallStarted(call_id, clean(self._name(call))[:128] or "unnamed")
             yield ToolArgumentsDelta(call_id, clean(as_json(call.get("args") or {})))
         elif text:
             yield ReasoningDelta(clean(text)) if part.get("thought") else TextDelta(clean(text))
@@ -95,6 +96,10 @@ class Answer:
             self._parts[-1]["text"] = str(self._parts[-1]["text"]) + str(text)
         elif part not in ({"text": ""}, {}, {"text": "", "thought": True}):
             self._parts.append(part)
+
+    def _name(self, call: dict[str, Any]) -> str:
+        told = str(call.get("name") or "")
+        return self._names.get(told, told)
 
     def _count(self) -> int:
         return sum("functionCall" in part for part in self._parts)
@@ -139,7 +144,7 @@ class Answer:
                 args = call.get("args") or {}
                 unread = args.get(_UNREAD) if self.finish_reason == _MALFORMED else None
                 call_id = call.get("id") or made_id(self._request, made)
-                yield tool_call(call_id, call.get("name"), args if unread is None else unread)
+                yield tool_call(call_id, self._name(call), args if unread is None else unread)
                 made += 1
 
 

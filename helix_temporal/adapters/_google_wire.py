@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from google.genai import types
+from pydantic import ValidationError
 
 from helix_temporal.adapters._calls import sent_name
 from helix_temporal.adapters._common import Outgoing, as_json, outgoing, sent_arguments
@@ -69,7 +70,7 @@ def wire_tools(tools: Sequence[ToolSpec]) -> types.Tool:
     return types.Tool(
         function_declarations=[
             types.FunctionDeclaration(
-                name=tool.name,
+                name=wire_name(tool.name),
                 description=tool.description,
                 parameters_json_schema=gemini_schema(tool.parameters),
             )
@@ -88,7 +89,8 @@ def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonOb
     message = each.message
     match message.role:
         case "assistant":
-            parts = wire_answer(message) if each.raw is None else each.raw
+            parts = _usable(each.raw)
+            parts = wire_answer(message) if parts is None else parts
             results.expect(message, parts)
             return "model", parts
         case "user":
@@ -99,16 +101,30 @@ def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonOb
             return "user", []
 
 
+def _usable(raw: Any) -> list[JsonObject] | None:
+    """Gemini's own parts, if the library reads them: an older archive may hold what it does not know."""
+    if raw is None:
+        return None
+    # Empty text is refused.
+    parts = [part for part in raw if part != {"text": ""}]
+    try:
+        _content("model", parts)
+    except ValidationError:
+        return None
+    return parts
+
+
 def wire_answer(message: Message) -> list[JsonObject]:
     """An answer's parts: text and images, then calls; reasoning is not shown to another model."""
     parts = _wire_content(message)
     for place, call in enumerate(message.tool_calls):
-        part: JsonObject = {"functionCall": {"args": sent_arguments(call), "name": _name(call.name)}}
+        part: JsonObject = {"functionCall": {"args": sent_arguments(call), "name": wire_name(call.name)}}
         parts.append(part if place else {**part, "thoughtSignature": _SIGNATURE})
     return wire_parts(_content("model", parts)) if parts else []
 
 
-def _name(name: str) -> str:
+def wire_name(name: str) -> str:
+    """The name of a tool as Gemini takes it: it begins with a letter or an underscore."""
     fit = sent_name(name)
     return fit if fit[0].isalpha() or fit[0] == "_" else f"_{fit}"[:64]
 
@@ -131,14 +147,14 @@ class _Results:
         """An answer with these parts goes out; the results of its calls come next."""
         sent: list[Any] = [part["functionCall"] for part in parts if "functionCall" in part]
         self._open = [
-            _Call(call.id, each.get("id"), each.get("name") or _name(call.name))
+            _Call(call.id, each.get("id"), each.get("name") or wire_name(call.name))
             for call, each in zip(message.tool_calls, sent, strict=False)
         ]
 
     def answer(self, message: Message) -> JsonObject:
         """The result as a part; what is no text in it is attached after all results."""
         at = next((at for at, call in enumerate(self._open) if call.ours == message.tool_call_id), None)
-        call = self._open.pop(at) if at is not None else _Call("", None, _name(message.name or "unnamed"))
+        call = self._open.pop(at) if at is not None else _Call("", None, wire_name(message.name or "unnamed"))
         files = [part for part in _wire_content(message) if "text" not in part]
         if files:
             self._attached += [{"text": f"From the result of {call.name}:"}, *files]

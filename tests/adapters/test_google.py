@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from google.genai import Client, types
 
+from helix_temporal.adapters._kept import kept_with
 from helix_temporal.adapters.google import GoogleModel
 from helix_temporal.errors import (
     HelixError,
@@ -16,7 +17,13 @@ from helix_temporal.errors import (
     ModelUnavailableError,
 )
 from helix_temporal.models import parts
-from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
+from helix_temporal.models.agents import (
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
+    ToolSpec,
+)
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, invalid_arguments
 from tests.adapters._google import KEY, call, client_of, contents_of, gemini, gemini_text, piece, signature
 from tests.adapters._openai import WEATHER, answered, asking, cancelled, result, said, user
@@ -144,6 +151,36 @@ async def test_each_attempt_gives_a_call_the_same_id_and_each_step_another(
     later, _ = await said(model, asking(user("hi"), step_key="t/1/5"))
 
     assert first.tool_calls[0].id == again.tool_calls[0].id != later.tool_calls[0].id
+
+
+async def test_a_tool_may_be_called_as_gemini_does_not_allow(standin: StandIn, model: GoogleModel) -> None:
+    """Names are ours: a thread that changes its provider keeps its tools."""
+    came = call("_2fa", {})
+    standin.will(gemini(piece(came, finish="STOP")), gemini_text("ok"))
+
+    response, seen = await said(model, asking(user("hi"), tools=(ToolSpec(name="2fa"),)))
+    [made] = response.tool_calls
+    await said(model, asking(user("hi"), answered(response), result(made.id, "done")))
+
+    [tool] = standin.bodies[0]["tools"]
+    assert tool["functionDeclarations"][0]["name"] == "_2fa"
+    assert (made.name, seen[0]) == ("2fa", ToolCallStarted(made.id, "2fa"))
+    assert contents_of(standin.asked[1])[1]["parts"] == [came]
+
+
+@pytest.mark.parametrize("part", [{"text": "Sunny."}, {"text": "Sunny.", "hologram": 1}])
+async def test_an_answer_that_the_library_does_not_read_is_sent_in_our_form(
+    standin: StandIn, model: GoogleModel, part: dict[str, Any]
+) -> None:
+    """It may have been kept by another version of the library; empty text is refused."""
+    kept = Message(id="a1", role="assistant", content="Sunny.")
+    raw = [part, {"text": ""}]
+    standin.will(gemini_text("ok"))
+
+    answer = kept.model_copy(update={"provider": {"google": kept_with(kept, raw)}})
+    await said(model, asking(user("hi"), answer, user("more", "u2")))
+
+    assert contents_of(standin.asked[0])[1]["parts"] == [{"text": "Sunny."}]
 
 
 async def test_a_signature_on_nothing_goes_back(standin: StandIn, model: GoogleModel) -> None:
