@@ -174,7 +174,7 @@ async def test_an_answer_that_the_library_does_not_read_is_sent_in_our_form(
 ) -> None:
     """It may have been kept by another version of the library; empty text is refused."""
     kept = Message(id="a1", role="assistant", content="Sunny.")
-    raw = [part, {"text": ""}]
+    raw: Any = [part, {"text": ""}]
     standin.will(gemini_text("ok"))
 
     answer = kept.model_copy(update={"provider": {"google": kept_with(kept, raw)}})
