@@ -71,7 +71,8 @@ def call_ids(raw: Any) -> list[str]:
 
 def answer_blocks(message: Message) -> list[Block]:
     """An answer from its canonical form: text, then calls; reasoning is not shown to another model."""
-    blocks = [block for block in _content(message) if block["type"] == "text"]
+    # Without marks of the cache: those are counted in turns of the user alone.
+    blocks = [_text(block["text"]) for block in _content(message) if block["type"] == "text"]
     return blocks + [
         {"type": "tool_use", "id": call.id, "name": sent_name(call.name), "input": sent_arguments(call)}
         for call in message.tool_calls

@@ -31,7 +31,7 @@ def remembering(
     return response
 
 
-def kept_with(message: Message, raw: JsonValue) -> JsonObject:
+def kept_with(message: Message, raw: Any) -> JsonObject:
     """What keeps ``raw``, the message in a provider's own form, until the message is changed."""
     # As text: stores sort the keys of objects.
     return {_RAW: _without(as_json(raw), _texts(message)), _OF: _digest(message)}
