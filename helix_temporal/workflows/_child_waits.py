@@ -25,6 +25,7 @@ class ChildWaits:
     rounds: int = 0
     on_wait: Callable[[], None] | None = None
     _told: dict[str, ChildPending] = field(default_factory=dict)
+    _tells_again: bool = False
     _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _sent: OrderedDict[str, SubmitInput] = field(default_factory=OrderedDict)
     _replies: dict[str, RoutedReply] = field(default_factory=dict)
@@ -51,6 +52,18 @@ class ChildWaits:
             while len(self._over) > REMEMBERED_CALLS:
                 self._over.popitem(last=False)
 
+    async def ask(self, session_id: str) -> None:
+        """Let whoever has a session say whether it is our child."""
+        await signal(workflow_id(session_id), "tell_parent")
+
+    def hears(self, session_id: str) -> bool:
+        """Whether an execution of ours that has this session spoke."""
+        return session_id in self._told
+
+    def heard(self, session_id: str) -> int:
+        """What it said last."""
+        return self._told[session_id].number if session_id in self._told else 0
+
     def pending(self) -> tuple[PendingCall, ...]:
         """All that they wait for, with the way to each."""
         return tuple(
@@ -68,7 +81,10 @@ class ChildWaits:
             return
         told: tuple[PendingCall, ...] = ()
         while True:
-            await workflow.wait_condition(lambda told=told: pending() != told)  # type: ignore[misc]
+            await workflow.wait_condition(
+                lambda told=told: self._tells_again or pending() != told  # type: ignore[misc]
+            )
+            self._tells_again = False
             told, number = pending(), max(number + 1, int(workflow.now().timestamp() * 1_000_000))
             change = ChildPending(
                 session_id=session_id,
@@ -76,7 +92,11 @@ class ChildWaits:
                 number=number,
                 **({"calls": told} if told else {}),
             )
-            await _signal(parent.workflow_id, "child_pending", change)
+            await signal(parent.workflow_id, "child_pending", change)
+
+    def tell_again(self) -> None:
+        """The parent does not know us."""
+        self._tells_again = True
 
     # -- answers
 
@@ -101,7 +121,7 @@ class ChildWaits:
             reply_to=workflow.info().workflow_id,
             request=request.model_copy(update={"wait": False}),
         )
-        if not await _signal(workflow_id(route[-1]), "submit_for", routed):
+        if not await signal(workflow_id(route[-1]), "submit_for", routed):
             return None
         await workflow.wait_condition(
             lambda: name in self._replies or route[0] not in self._told or closing()
@@ -141,12 +161,13 @@ class ChildWaits:
 async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
     """Say what became of an answer."""
     reply = RoutedReply(id=routed.id, **({} if submission is None else {"submission": submission}))
-    await _signal(routed.reply_to, "submitted", reply)
+    await signal(routed.reply_to, "submitted", reply)
 
 
-async def _signal(to: str, name: str, argument: object) -> bool:
+async def signal(to: str, name: str, *arguments: object) -> bool:
+    """Signal a workflow; false if it has ended."""
     try:
-        await workflow.get_external_workflow_handle(to).signal(name, argument)
+        await workflow.get_external_workflow_handle(to).signal(name, args=arguments)
     except FailureError:
-        return False  # it has ended
+        return False
     return True

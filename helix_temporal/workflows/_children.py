@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from temporalio import workflow
@@ -29,11 +29,13 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.workflows._child_ends import failed, interrupted, outcome, refused
-from helix_temporal.workflows._child_waits import ChildWaits
+from helix_temporal.workflows._child_waits import ChildWaits, signal
 
 SESSION_WORKFLOW: Final = "helix.session"
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to start a session that has a live execution already."""
+HELD_SECONDS: Final = 60.0
+"""How long a session is waited for that somebody else has."""
 STOP_SECONDS: Final = 300.0
 """How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
 
@@ -45,6 +47,7 @@ class _Child:
     Attributes:
         handle: Once it has started.
         cancelled, interrupted: Asked for, perhaps before it had started.
+        held_since, pauses: Another execution has its session, and how often that was waited for.
     """
 
     session_id: str
@@ -52,6 +55,8 @@ class _Child:
     run: "asyncio.Task[SessionResult] | None" = None
     cancelled: bool = False
     interrupted: bool = False
+    held_since: datetime | None = None
+    pauses: int = 0
 
     def cancel(self) -> None:
         """Ask it to end, once."""
@@ -126,7 +131,7 @@ class Children:
 
     async def _follow(self, child: _Child, facts: ToolFacts, start: SessionInput) -> ToolResult:
         self._running.append(child)
-        task = child.run = asyncio.create_task(_execute(child, facts, start))
+        task = child.run = asyncio.create_task(_execute(child, facts, start, self.waits))
         try:
             await _awaited(child, task)
         except asyncio.CancelledError:
@@ -161,30 +166,51 @@ async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         raise asyncio.CancelledError
 
 
-async def _execute(child: _Child, facts: ToolFacts, start: SessionInput) -> SessionResult:
+async def _execute(child: _Child, facts: ToolFacts, start: SessionInput, waits: ChildWaits) -> SessionResult:
     """Start the child, once no other execution has its session, and wait for its result.
 
     Raises:
         FailureError: It failed, or somebody else has the session.
     """
-    for pause in (*HELD_PAUSES, None):
+    while True:
         try:
             child.handle = await _started(facts, start)
         except WorkflowAlreadyStartedError:
-            if pause is None or child.cancelled:
+            if not await _free(child, facts, waits):
                 raise
-            if start.parent is not None and facts.thread != "continue" and pause == HELD_PAUSES[0]:
-                # An earlier timeline of ours started it: nobody waits for that one.
-                await _cancel_other(child)
-            await asyncio.sleep(pause)
             continue
         break
-    assert child.handle is not None
     if child.cancelled:
         child.handle.cancel()
     elif child.interrupted:
         await _pass_on(child)
     return await child.handle
+
+
+async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
+    """Wait until the session may be free; false if it is held for too long, or nobody wants it any more.
+
+    After a reset the execution that has it is our own, of the earlier timeline: its work counts, and it
+    says so when asked.
+    """
+    if child.held_since is None:
+        child.held_since = workflow.now()
+        await waits.ask(child.session_id)
+    ours = facts.thread != "continue" or waits.hears(child.session_id)
+    limit = (facts.schedule_to_close if ours else None) or HELD_SECONDS
+    heard = waits.heard(child.session_id)
+    pause = HELD_PAUSES[min(child.pauses, len(HELD_PAUSES) - 1)]
+    child.pauses += 1
+    try:
+        await workflow.wait_condition(
+            lambda: child.cancelled or waits.heard(child.session_id) != heard, timeout=pause
+        )
+        child.pauses = 0
+    except TimeoutError:
+        child.cancelled = child.cancelled or workflow.now() - child.held_since > timedelta(seconds=limit)
+    if child.cancelled and ours:
+        await _cancel_other(child)
+    return not child.cancelled
 
 
 async def _started(
@@ -216,12 +242,10 @@ async def _cancel_other(child: _Child) -> None:
 
 
 async def _pass_on(child: _Child) -> None:
-    if child.handle is None or child.handle.done():
-        return
-    try:
-        await child.handle.signal("interrupt")
-    except FailureError:
-        return  # it has ended meanwhile
+    if child.handle is None and child.held_since is None:
+        return  # once it has started
+    if child.handle is None or not child.handle.done():
+        await signal(workflow_id(child.session_id), "interrupt")
 
 
 def _message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:

@@ -6,7 +6,17 @@ from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.agents import Agent, Finish, Hooks, ModelRequest, ModelResponse, Tool, agent_tool, tool
+from helix_temporal.agents import (
+    Agent,
+    Finish,
+    Hooks,
+    ModelRequest,
+    ModelResponse,
+    Tool,
+    agent_tool,
+    ask_user,
+    tool,
+)
 from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import ToolCall, Usage
 from tests.workflows._desk import Gate
@@ -44,6 +54,8 @@ class Team:
         root = request.session_id.split(">", maxsplit=1)[0]
         if request.agent == "helper":
             return await self._help(request)
+        if request.agent in {"asker", "hurried"}:
+            return _questions(request)
         lead = self.leads.get(root)
         if lead is not None and request.session_id == root:
             given: Any = lead(request)
@@ -101,7 +113,32 @@ class Team:
             leads("unknown", agent_tool("helper", agent="who")),
             leads("itself", agent_tool("helper", agent="itself")),
             leads("of-picky", agent_tool("helper", agent="picky")),
+            Agent(name="asker", model=self, tools=[ask_user()]),
+            Agent(name="hurried", model=self, tools=[ask_user(answer_within=1)]),
+            leads("asks", agent_tool("helper", agent="asker")),
+            leads("asks-on", agent_tool("helper", agent="asker", thread="continue")),
+            leads("asks-below", agent_tool("helper", agent="asks")),
+            leads("asks-briefly", agent_tool("helper", agent="asker", timeout=2)),
+            leads("asks-hurried", agent_tool("helper", agent="hurried")),
         ]
+
+
+def _questions(request: ModelRequest) -> ModelResponse:
+    """Ask the user each word of the task; then tell what the user said."""
+    results = []
+    for message in reversed(request.messages):
+        if message.role != "tool":
+            break
+        results.insert(0, message.text)
+    if results:
+        return ModelResponse(f"they said {' '.join(results)}"[:300_000])
+    words = request.messages[-1].text.split()
+    return ModelResponse(
+        tool_calls=tuple(
+            ToolCall(id=f"call_{at}", name="ask_user", arguments={"question": word})
+            for at, word in enumerate(words)
+        )
+    )
 
 
 def _refuse(event: BeforeUserMessage) -> UserMessageDecision:

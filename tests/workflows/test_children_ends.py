@@ -222,7 +222,7 @@ async def test_a_session_that_is_held_for_long_is_refused_with_its_holder(
     crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model learns that it has to do without, and people whom to look at."""
-    monkeypatch.setattr(_children, "HELD_PAUSES", (0.1, 0.2))
+    monkeypatch.setattr(_children, "HELD_SECONDS", 1.0)
     await crew.sessions.ask(sid, "one", agent="continue")
     child = await crew.child(sid)
     await crew.sessions.ask(child, "hello from aside", agent="helper")

@@ -1,0 +1,215 @@
+"""Sub-agents that wait for people: seen at the root, and answered from there."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+
+from helix_temporal.errors import SessionTerminatedError
+from helix_temporal.models.sessions import AskResult, AskStatus
+from helix_temporal.models.suspensions import PendingCall
+from tests.workflows._team import ask
+from tests.workflows.conftest import Crew
+from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def asked(crew: Crew, sid: str, text: str = "colour?", agent: str = "asks") -> PendingCall:
+    """An ask that ends at a question of a sub-agent."""
+    result = await crew.sessions.ask(sid, text, agent=agent, message_id="m", timeout=30)
+    assert result.status is AskStatus.SUSPENDED
+    return result.pending[0]
+
+
+async def once_more(crew: Crew, sid: str) -> AskResult:
+    """The end of the ask."""
+    return await crew.sessions.ask(sid, "again", message_id="m", timeout=30)
+
+
+async def test_who_asks_the_root_is_told_what_a_sub_agent_waits_for(crew: Crew, sid: str) -> None:
+    """Nobody sees the sub-agent; its question must come to where the person is."""
+    call = await asked(crew, sid)
+    assert (call.name, call.arguments) == ("ask_user", {"question": "colour?"})
+    assert call.route == (await crew.child(sid),)
+    status = await crew.sessions.status(sid)
+    assert (status.status, status.pending) == ("suspended", (call,))
+
+
+async def test_an_answer_at_the_root_goes_on_with_the_sub_agent(crew: Crew, sid: str) -> None:
+    """And the turn ends as if nobody had waited."""
+    call = await asked(crew, sid)
+    reply = await crew.sessions.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+    assert reply.submission is not None
+    assert reply.submission.status == "submitted"
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
+    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await once_more(crew, sid)).text == "they said blue"
+
+
+async def test_a_question_from_two_levels_below_is_answered_at_the_root(crew: Crew, sid: str) -> None:
+    """The way to its owner is known there."""
+    call = await asked(crew, sid, agent="asks-below")
+    assert call.route == tuple(await lineage(crew, sid))
+    reply = await crew.sessions.submit_tool_result(sid, call.id, "red", wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.text == "they said red"
+
+
+async def test_an_answer_may_be_given_to_the_sub_agent_itself(crew: Crew, sid: str) -> None:
+    """Whoever looks at that session sees the same call."""
+    call = await asked(crew, sid)
+    await crew.sessions.submit_tool_result(call.route[-1], call.id, "green", timeout=30)
+    assert (await once_more(crew, sid)).text == "they said green"
+
+
+async def test_a_repeated_answer_is_told_so_at_the_root(crew: Crew, sid: str) -> None:
+    """Also when the sub-agent's session has ended by then."""
+    call = await asked(crew, sid)
+    first = await crew.sessions.submit_tool_result(sid, call, "blue", submission_id="one", wait=True)
+    again = await crew.sessions.submit_tool_result(sid, call, "blue", submission_id="one")
+    other = await crew.sessions.submit_tool_result(sid, call, "red", submission_id="two")
+    unknown = await crew.sessions.submit_tool_result(sid, "nothing", "red")
+    replies = (first, again, other, unknown)
+    assert [each.submission and each.submission.status for each in replies] == [
+        "submitted",
+        "submitted",
+        "already_completed",
+        "not_pending",
+    ]
+
+
+async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
+    """Two people press two buttons."""
+    call = await asked(crew, sid)
+    replies = await asyncio.gather(
+        *(crew.sessions.submit_tool_result(sid, call, colour, timeout=30) for colour in ("blue", "red"))
+    )
+    statuses = sorted(each.submission.status for each in replies if each.submission)
+    assert statuses == ["already_completed", "submitted"]
+
+
+async def test_questions_of_one_step_are_answered_one_by_one(crew: Crew, sid: str) -> None:
+    """After the first the root still waits, and says for what."""
+    await asked(crew, sid, "colour? size?")
+    first, second = await crew.sessions.pending(sid)
+    reply = await crew.sessions.submit_tool_result(sid, first, "blue", wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.status is AskStatus.SUSPENDED
+    assert [each.id for each in reply.result.pending] == [second.id]
+    last = await crew.sessions.submit_tool_result(sid, second, "small", wait=True, timeout=30)
+    assert last.result is not None
+    assert last.result.text == "they said blue small"
+
+
+async def test_sub_agents_side_by_side_wait_each_for_its_own(crew: Crew, sid: str) -> None:
+    """An answer reaches the one that asked."""
+    crew.team.leads[sid] = lambda request: (
+        ask("colour?", "size?")
+        if request.messages[-1].role == "user"
+        else " / ".join(each.text for each in request.messages[-2:])
+    )
+    await asked(crew, sid)
+    async with asyncio.timeout(20):
+        while len(pending := await crew.sessions.pending(sid)) < 2:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.05)
+    answers = {"colour?": "blue", "size?": "small"}
+    for call in pending:
+        assert call.arguments is not None
+        said = answers[str(call.arguments["question"])]
+        await crew.sessions.submit_tool_result(sid, call, said, timeout=30)
+    assert (await once_more(crew, sid)).text == "they said blue / they said small"
+
+
+async def test_a_long_answer_reaches_the_sub_agent_whole(crew: Crew, sid: str) -> None:
+    """It was put aside for the root's thread."""
+    call = await asked(crew, sid)
+    text = "z" * 200_000
+    reply = await crew.sessions.submit_tool_result(sid, call, text, wait=True, timeout=30)
+    assert reply.result is not None
+    assert (await crew.messages(call.route[-1]))[2].text == text
+    assert (await crew.messages(sid))[2].text == f"they said {text}"
+
+
+async def test_an_interrupt_ends_what_waits_below(crew: Crew, sid: str) -> None:
+    """Every call on every level has a result, and nobody waits any longer."""
+    await asked(crew, sid, agent="asks-below")
+    sessions = [sid, *await lineage(crew, sid)]
+    assert await crew.sessions.stop(sid)
+    result = await once_more(crew, sid)
+    assert (result.status, result.exit_reason) == (AskStatus.INTERRUPTED, "interrupted")
+    for each in sessions:
+        assert [message.role for message in await crew.messages(each)] == ["user", "assistant", "tool"]
+
+
+async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, sid: str) -> None:
+    """The person takes the question back; the session serves on."""
+    call = await asked(crew, sid)
+    assert await crew.sessions.stop(sid, abort=True)
+    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    crew.team.leads[sid] = lambda request: "fine"
+    assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
+    assert await crew.texts(sid) == ["never mind", "fine"]
+    assert (await crew.sessions.status(sid)).pending == ()
+
+
+async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
+    """Nothing is left that waits for a person for ever."""
+    call = await asked(crew, sid)
+    await crew.handle(sid).cancel()
+    with pytest.raises(WorkflowFailureError):
+        await crew.sessions.result(sid)
+    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    await check_sound(crew, sid, call.route[-1])
+
+
+async def test_a_terminated_root_leaves_nobody_waiting(crew: Crew, sid: str) -> None:
+    """The question is nobody's any more."""
+    call = await asked(crew, sid)
+    await crew.handle(sid).terminate()
+    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+
+
+async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: Crew, sid: str) -> None:
+    """The sub-agent's time counts on; the turn does not hang."""
+    await asked(crew, sid, agent="asks-briefly")
+    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 2 s."
+    assert (await crew.sessions.status(sid)).pending == ()
+
+
+async def test_a_question_whose_deadline_passes_is_told_to_the_sub_agent(crew: Crew, sid: str) -> None:
+    """It goes on without an answer, and the root waits no more."""
+    await asked(crew, sid, agent="asks-hurried")
+    assert (await once_more(crew, sid)).text == "they said No answer in time."
+
+
+async def test_what_an_earlier_call_left_unanswered_holds_up_nobody(crew: Crew, sid: str) -> None:
+    """The thread that continues was left waiting by a root that is gone."""
+    call = await asked(crew, sid, agent="asks-on")
+    await crew.handle(call.route[-1]).terminate()
+    assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
+    result = await crew.sessions.ask(sid, "size?", message_id="n", timeout=30)
+    assert [each.arguments for each in result.pending] == [{"question": "size?"}]
+    reply = await crew.sessions.submit_tool_result(sid, result.pending[0], "small", wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.text == "they said small"
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+async def test_a_reset_of_the_root_while_below_waits_loses_no_question(
+    crew: Crew, sid: str, back: int
+) -> None:
+    """The person may still answer, and the answer counts once."""
+    await asked(crew, sid)
+    await reset(crew, sid, (await task_ends(crew, sid))[-back])
+    async with asyncio.timeout(40):
+        reply = None
+        while reply is None or reply.submission is None or reply.submission.status != "submitted":
+            pending = await crew.sessions.pending(sid)
+            with suppress(SessionTerminatedError, IndexError):
+                reply = await crew.sessions.submit_tool_result(sid, pending[0], "blue", timeout=20)
+            await asyncio.sleep(0.2)
+    assert (await once_more(crew, sid)).text == "they said blue"
+    await check_sound(crew, sid, await crew.child(sid))
