@@ -119,7 +119,7 @@ def pieces(text: str, size: int) -> list[str]:
 
 plain_texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | plain_texts
-signed = st.just({}) | st.binary(min_size=1, max_size=8).map(
+signed: st.SearchStrategy[dict[str, Any]] = st.just({}) | st.binary(min_size=1, max_size=8).map(
     lambda data: {"thoughtSignature": signature(data)}
 )
 gemini_parts = st.one_of(
