@@ -145,7 +145,7 @@ class RedisStreams(Streams):
 
 
 def _head(stream_id: str, row: Sequence[bytes]) -> Head:
-    _, made, status, fence, first, last, revision, created, updated, facts = row
+    _, made, status, fence, first, last, revision, created, updated, facts, _ = row
     return Head(
         stream_id,
         made.decode(),

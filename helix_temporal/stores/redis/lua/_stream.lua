@@ -3,7 +3,7 @@
 -- Numbers are decimal strings below 2^53.  Times are ms.
 
 local head, chunks, keys = KEYS[1], KEYS[2], KEYS[3]
-local ID, MADE, STATUS, FENCE, FIRST, LAST, REVISION = 1, 2, 3, 4, 5, 6, 7
+local ID, MADE, STATUS, FENCE, FIRST, LAST, REVISION, KEPT = 1, 2, 3, 4, 5, 6, 7, 11
 
 local function text(number)  -- tostring() gives 1e+15
   return string.format('%.0f', number)
@@ -20,12 +20,17 @@ local function mark(made)  -- when, and of which stream: a reader that waits may
   return now .. ' ' .. string.sub(made, 1, 8)
 end
 
-local function keep(ttl)  -- only streams end by themselves: what counts is in thread and state
+local row = redis.call('HMGET', head, 'i', 'm', 's', 'f', 'a', 'z', 'r', 'c', 'u', 'x', 'k')
+
+local function keep(ttl, always)  -- only streams end by themselves: what counts is in thread and state
   if ttl == '' then return end
+  local spare = math.floor(tonumber(ttl) / 8)
+  if not always and row[KEPT] and tonumber(now) - tonumber(row[KEPT]) < spare then return end
+  ttl = text(tonumber(ttl) + spare)
+  redis.call('HSET', head, 'k', now)
   redis.call('PEXPIRE', head, ttl)
   redis.call('PEXPIRE', chunks, ttl)
   redis.call('PEXPIRE', keys, ttl)
 end
 
-local row = redis.call('HMGET', head, 'i', 'm', 's', 'f', 'a', 'z', 'r', 'c', 'u', 'x')
 if row[ID] and row[ID] ~= ARGV[1] then return {'X'} end

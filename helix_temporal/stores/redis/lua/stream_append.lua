@@ -19,6 +19,7 @@ if status ~= 'active' and (create or fresh > 0 or #ARGV < 8) then return {'close
 
 local answer = {'ok', made}
 first, last = tonumber(first), tonumber(last)
+local new = last == 0  -- a key may be made now, which has no time to live yet
 for at = 8, #ARGV, 2 do
   if known[at] then
     answer[#answer + 1] = known[at]
@@ -26,15 +27,21 @@ for at = 8, #ARGV, 2 do
     last = last + 1
     local sequence = text(last)
     redis.call('XADD', chunks, sequence .. '-0', 'r', ARGV[5], 't', mark(made), 'b', ARGV[at + 1])
-    if ARGV[at] ~= '' then redis.call('HSET', keys, ARGV[at], sequence) end
+    if ARGV[at] ~= '' then
+      redis.call('HSET', keys, ARGV[at], sequence)
+      new = true
+    end
     answer[#answer + 1] = sequence
   end
 end
 if most > 0 and last - first >= most then
+  local before = first
   first = last - most + 1
-  redis.call('XTRIM', chunks, 'MAXLEN', '~', text(most + (tonumber(row[REVISION] or 0))))
+  if math.floor(first / 64) > math.floor(before / 64) then  -- readers go by the head: what is left is not read
+    redis.call('XTRIM', chunks, 'MAXLEN', '~', text(most + (tonumber(row[REVISION] or 0))))
+  end
 end
 if ARGV[4] ~= '' then fence = ARGV[4] end
 redis.call('HSET', head, 'f', fence, 'a', text(first), 'z', text(last), 'u', now)
-keep(ARGV[7])
+keep(ARGV[7], new)
 return answer

@@ -13,5 +13,5 @@ if ARGV[8] ~= '' then
 end
 redis.call('XADD', chunks, last .. '-' .. revision, 's', ARGV[6])
 redis.call('HSET', head, 's', ARGV[6], 'f', ARGV[5], 'a', first, 'z', last, 'r', revision, 'u', now, 'x', ARGV[7])
-keep(ARGV[9])
+keep(ARGV[9], true)
 return {last}
