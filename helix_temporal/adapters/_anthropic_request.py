@@ -19,6 +19,7 @@ Block = dict[str, Any]
 
 _BEGAN: Final = "(The beginning of this conversation is not shown.)"
 _IMAGES: Final = {"image/jpeg", "image/png", "image/gif", "image/webp"}
+_FAILED: Final = "The tool failed."
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml")
 
 
@@ -86,10 +87,12 @@ def _user_blocks(message: Message) -> Iterator[Block]:
         result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
         content = list(_content(message))
         marks = [block.pop("cache_control") for block in content if "cache_control" in block]
+        if message.is_error:
+            # A failure that says nothing is refused.
+            content = content or [_text(_FAILED)]
+            result["is_error"] = True
         if content:
             result["content"] = content
-        if message.is_error:
-            result["is_error"] = True
         if marks:
             # Not within the result, where it does not count.
             result["cache_control"] = marks[-1]

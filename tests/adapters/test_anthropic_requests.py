@@ -91,6 +91,18 @@ async def test_a_tool_may_give_an_image(standin: StandIn) -> None:
     assert standin.bodies[1]["messages"][2]["content"][0]["content"] == [wire.text("Look:"), expected]
 
 
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_a_tool_may_give_nothing(standin: StandIn, is_error: bool) -> None:
+    """The provider takes a result without content, but no failure that says nothing."""
+    model = wire.model(standin)
+    standin.will(wire.says(wire.use("toolu_1")), wire.says(wire.text("ok")))
+    first = await answer_of(model, asking("go", tools=[WEATHER]))
+    answered = result(first.tool_calls[0], "", is_error=is_error)
+    await answer_of(model, asking("go", stored(first), answered, tools=[WEATHER]))
+    (block,) = standin.bodies[1]["messages"][2]["content"]
+    assert ("content" in block) == is_error
+
+
 async def test_parts_that_nobody_knows_and_empty_text_are_left_out(standin: StandIn) -> None:
     """The provider refuses both, and a thread may hold them."""
     body = await sent(standin, said({"type": "poll", "x": 1}, parts.text(" "), parts.text("Hi")))

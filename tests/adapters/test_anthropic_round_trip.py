@@ -109,8 +109,8 @@ async def test_results_and_what_follows_are_one_turn_of_the_user(standin: StandI
             {
                 "type": "tool_result",
                 "tool_use_id": "toolu_2",
-                "content": [wire.text("no such city")],
                 "is_error": True,
+                "content": [wire.text("no such city")],
             },
             wire.text("and now?"),
         ],
