@@ -180,14 +180,14 @@ class _Endpoints:
         reply = await self._client.submit_tool_result(
             session_id, answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
         )
-        return _json(reply.model_dump(mode="json", exclude_none=True))
+        return _json({"status": reply.status})
 
     async def approve(self, request: Request) -> Response:
         session_id = await self._session(request)
         given = await _body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
         reply = await self._client.submit_approval(session_id, approval, submission_id=given.submission_id)
-        return _json(reply.model_dump(mode="json", exclude_none=True))
+        return _json({"status": reply.status})
 
     async def stop(self, request: Request) -> Response:
         session_id = await self._session(request)
