@@ -43,7 +43,7 @@ class Reading(Generic[T]):
         self._look: View | None = view
         self._ready: deque[StoredChunk] = deque()
         self._feed: Feed | None = None
-        self._ended = False
+        self._ended = self._live = False
 
     @property
     def status(self) -> StreamStatus:
@@ -94,25 +94,34 @@ class Reading(Generic[T]):
 
     async def _fill(self) -> None:
         """Get chunks that are ready, or come to the end."""
+        view: View | None = self._view
+        if not self._live:
+            view = await self._looked()
+        while view is not None and not self._over(view):
+            # Joined anew each time: a feed ends by itself when its stream or its store does.
+            found = await self._joined(view).wait(view, self._after)
+            self._live = found is not None
+            if not isinstance(found, View):
+                self._ready.extend(found or ())
+                return
+            view = found
+            if self._moved(view) or view.head.last > self._after:
+                self._live = False
+                return
+
+    async def _looked(self) -> View | None:
+        """How the stream is, if all of it has been read; None if there is something to do before waiting."""
         view, self._look = self._look, None
         if view is None:
             view = await self._source._view(self._view.head.stream_id, self._after, PAGE)  # noqa: SLF001
         if view is None:
             raise self._lost()
         if self._moved(view):
-            return
+            return None
         if view.head.last > self._after:
             self._take_page(view)
-            return
-        while not self._over(view):
-            # Joined anew each time: a feed ends by itself when its stream or its store does.
-            found = await self._joined(view).wait(view, self._after)
-            if not isinstance(found, View):
-                self._ready.extend(found or ())
-                return
-            view = found
-            if self._moved(view) or view.head.last > self._after:
-                return
+            return None
+        return view
 
     def _moved(self, view: View) -> bool:
         """Whether the place to read from is another than it was; the look is of no use then.
