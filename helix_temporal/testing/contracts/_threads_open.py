@@ -12,9 +12,9 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.stores.protocols.threads import Create, OpenThread, ThreadStore
-from helix_temporal.testing.builders import EPOCH, messages
-from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures
+from helix_temporal.stores.protocols.threads import Create, OpenedThread, OpenThread, ThreadStore
+from helix_temporal.testing.builders import EPOCH, an_answer, messages
+from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures, calls, result
 
 
 class OpenContract(ThreadFixtures):
@@ -137,6 +137,50 @@ class OpenContract(ThreadFixtures):
                 OpenThread(thread_id, at, "run-1", slice=b"{}", begun_with=name),
             )
             assert opened.header.adapter == "anthropic"
+
+    async def test_an_open_keeps_a_turn_that_waits(self, author: Author) -> None:
+        """A person was asked for something: the next execution takes the answer."""
+        await author.turn()
+        await author.asks_for_tools()
+        opened = await _keeping(author, author.head)
+        assert (opened.cut, opened.header.head) == (0, author.head)
+        assert opened.header.committed == 2
+        assert await _keeping(author, author.head) == opened
+
+    async def test_an_open_keeps_a_turn_that_waits_and_went_cold(self, author: Author) -> None:
+        """Days later, in another process, with hot stores that were emptied."""
+        await author.turn()
+        await author.asks_for_tools()
+        await author.flush()
+        await author.threads.evict(author.thread_id, author.epoch)
+        opened = await _keeping(author, author.head)
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, author.head, 2)
+        successor = author.later()
+        successor.head = opened.header.head
+        await successor.append(successor.step(*(result(n) for n in range(2)), answer=an_answer("found")))
+        assert (await successor.facts()).committed == 7
+
+    async def test_an_open_cuts_a_turn_that_waits_elsewhere(self, author: Author) -> None:
+        """What the slice says counts only where the thread stands as it says."""
+        await author.turn()
+        await author.asks_for_tools()
+        opened = await _keeping(author, Head(position=author.head.position, last_id="another"))
+        assert (opened.cut, opened.header.head.position) == (2, 2)
+
+    async def test_an_open_cuts_what_follows_a_step_that_waited(self, author: Author) -> None:
+        """It waits no more, and what came after it is of a turn that has not ended."""
+        await author.asks_for_tools()
+        waited = author.head
+        await author.append(author.step(*(result(n) for n in range(2)), answer=calls(), commits=False))
+        assert (await _keeping(author, waited)).header.head == waited
+
+
+async def _keeping(author: Author, head: Head) -> OpenedThread:
+    """The next execution's open, where the slice says that the thread waits at ``head``."""
+    later = author.later()
+    return await author.threads.open(
+        OpenThread(later.thread_id, later.epoch, later.owner, keeps=lambda data: head)
+    )
 
 
 class FencingContract(ThreadFixtures):
