@@ -1,17 +1,23 @@
-"""What model calls used, in the usage store: once for each call that was paid for, whatever became of it."""
+"""What model calls and sub-agents used, in the usage store: once for each, whatever became of it."""
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HelixError
-from helix_temporal.models.messages import Message
-from helix_temporal.models.steps import RunStepInput
-from helix_temporal.models.usage import TokenCounts, TokenUsageEntry, UsageSource
+from helix_temporal.models.messages import Message, Usage
+from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.models.usage import (
+    SubAgentUsageEntry,
+    TokenCounts,
+    TokenUsageEntry,
+    UsageEntry,
+    UsageSource,
+)
 from helix_temporal.stores.protocols.usage import UsageStore
 
 _PATIENCE: Final = 2.0
@@ -39,10 +45,11 @@ class UsageLog:
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
     ) -> AsyncIterator[None]:
         """Record while the step goes on; a failure is logged, and never the step's."""
-        if self._store is None or answer.usage is None:
+        entries = [*_children(request), *_entry(agent, request, answer, number)]
+        if self._store is None or not entries:
             yield
             return
-        task = asyncio.create_task(self._record(self._store, _entry(agent, request, answer, number)))
+        task = asyncio.create_task(self._record(self._store, entries))
         try:
             yield
         finally:
@@ -52,19 +59,47 @@ class UsageLog:
                 task.cancel()
                 log.warning("usage of session %r is not recorded: no answer in time", request.session_id)
 
-    async def _record(self, store: UsageStore, entry: TokenUsageEntry) -> None:
-        try:
-            await store.record_entry(entry)
-        except HelixError as error:
-            kind = type(error).__name__
-            log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, error)
+    async def children(self, request: EndTurnInput) -> None:
+        """Record the sub-agents whose results end a turn; a failure is logged."""
+        if self._store is not None and (entries := _children(request)):
+            await self._record(self._store, entries)
+
+    async def _record(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:
+        for entry in entries:
+            try:
+                await store.record_entry(entry)
+            except HelixError as error:
+                kind = type(error).__name__
+                log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, error)
 
 
-def _entry(agent: Agent, request: RunStepInput, answer: Message, number: int) -> TokenUsageEntry:
+def _children(request: RunStepInput | EndTurnInput) -> list[UsageEntry]:
+    """Calls of sub-agents whose results these are: by them sums reach their sessions."""
+    return [
+        SubAgentUsageEntry(
+            id=f"child/{each.id}",
+            session_id=request.session_id,
+            timestamp=int(time.time() * 1000),
+            run_id=request.run_id,
+            agent_type=each.child.agent,
+            source=UsageSource(type="tool", name=each.name or each.child.agent),
+            sub_session_id=each.child.session_id,
+            success=each.child.status == "completed",
+            duration_ms=each.child.duration_ms,
+        )
+        for each in request.inputs
+        if each.child is not None and each.child.agent
+    ]
+
+
+def _entry(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
     used = answer.usage
-    assert used is not None
+    return [] if used is None else [_tokens(agent, request, answer.id, used, number)]
+
+
+def _tokens(agent: Agent, request: RunStepInput, answer_id: str, used: Usage, number: int) -> TokenUsageEntry:
     return TokenUsageEntry(
-        id=f"step/{answer.id}",
+        id=f"step/{answer_id}",
         session_id=request.session_id,
         timestamp=int(time.time() * 1000),
         run_id=request.run_id,

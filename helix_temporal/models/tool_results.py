@@ -14,10 +14,17 @@ from helix_temporal.models.messages import Usage
 
 
 class ChildEnd(Model):
-    """Which sub-agent's session gave a tool's result, and how it ended there."""
+    """Which sub-agent's session gave a tool's result, and how it ended there.
+
+    Attributes:
+        agent: Which one; empty where it was not called.
+        duration_ms: From the call to the result.
+    """
 
     session_id: Id
     status: Literal["completed", "interrupted", "failed"]
+    agent: str = ""
+    duration_ms: int = 0
 
 
 class ToolResult(Model):

@@ -1,6 +1,7 @@
 """Pure: what the end of a sub-agent is to the model that called it."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 from pydantic import ValidationError
@@ -72,6 +73,14 @@ def failed(failure: FailureError, facts: ToolFacts, session_id: str) -> ToolResu
     else:
         why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
     return _error(f"The sub-agent {why}.", session_id, status, used)
+
+
+def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
+    """The result with what is counted of the call."""
+    if result.child is None:
+        return result
+    counted = {"agent": facts.agent or "", "duration_ms": int(took.total_seconds() * 1000)}
+    return result.model_copy(update={"child": result.child.model_copy(update=counted)})
 
 
 def interrupted(session_id: str) -> ToolResult:

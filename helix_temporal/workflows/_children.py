@@ -28,7 +28,7 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.models.steps import ToolInput, ToolResult
-from helix_temporal.workflows._child_ends import failed, interrupted, outcome, refused
+from helix_temporal.workflows._child_ends import called, failed, interrupted, outcome, refused
 from helix_temporal.workflows._child_waits import ChildWaits, signal
 
 SESSION_WORKFLOW: Final = "helix.session"
@@ -130,6 +130,7 @@ class Children:
         )
 
     async def _follow(self, child: _Child, facts: ToolFacts, start: SessionInput) -> ToolResult:
+        began = workflow.now()
         self._running.append(child)
         task = child.run = asyncio.create_task(_execute(child, facts, start, self.waits))
         try:
@@ -142,9 +143,10 @@ class Children:
             run = None if child.handle is None else child.handle.first_execution_run_id
             self.waits.gone(child.session_id, run)
         try:
-            return outcome(task.result(), facts)
+            result = outcome(task.result(), facts)
         except FailureError as failure:
-            return failed(failure, facts, child.session_id)
+            result = failed(failure, facts, child.session_id)
+        return called(result, facts, workflow.now() - began)
 
 
 async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:

@@ -100,6 +100,22 @@ async def test_three_levels_answer_and_their_usage_adds_up(crew: Crew, sid: str)
     assert (await crew.sessions.status(sid)).usage == leader + leader + lowest
 
 
+async def test_sums_with_sub_agents_reach_all_levels(crew: Crew, sid: str) -> None:
+    """A bill for a session is a bill for all that worked in it."""
+    await crew.sessions.ask(sid, "deep", agent="top")
+    await crew.sessions.ask(sid, "fail")
+    usage = crew.served.plugin.backends.usage
+    alone = await usage.get_rollup(sid)
+    whole = await usage.get_rollup(sid, include_sub_agents=True)
+    assert alone is not None
+    assert whole is not None
+    assert (alone.tokens.prompt, whole.tokens.prompt) == (220, 441)
+    status = await crew.sessions.status(sid)
+    assert whole.tokens.prompt == status.usage.input_tokens
+    entries = await usage.get_entries(sid, kinds=["subagent"])
+    assert [each.agent_type for each in entries] == ["middle", "middle"]
+
+
 async def test_states_know_whose_sub_agent_they_are(crew: Crew, sid: str) -> None:
     """A list of sessions can leave them out, and show them under their root."""
     await crew.sessions.ask(sid, "deep", agent="top")
