@@ -1,8 +1,65 @@
-"""Runs of a session that come to an end without a turn that counts."""
+"""Runs of a session: how they begin, and how they end without a turn that counts."""
 
-from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.runs import RunChange, RunStatus
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
+
+from helix_temporal.activities._state_staging import revive
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
+from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus
+from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+_ANY: Final = frozenset(SessionStatus)
+_TRIES: Final = 5
+
+
+async def begin_run(store: SessionStore, request: RunStepInput, run_id: str, kept: SliceState) -> None:
+    """Record the run of a turn; one that was left behind by an earlier turn has ended.
+
+    ``kept`` is the thread's slice: a state that its store has lost is made from it.
+
+    Raises:
+        FencedError: A newer open has the session.
+    """
+    session_id, epoch = request.session_id, request.epoch
+    run = NewRun(run_id=run_id, start_head=request.head)
+    for _ in range(_TRIES):
+        try:
+            started = await store.start_run(session_id, run, expect_status=_ANY, epoch=epoch)
+        except SessionNotFoundError:
+            await revive(store, session_id, epoch, kept)
+            continue
+        if isinstance(started, RunStarted) or started.current_run_id is None:
+            return
+        await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
+
+
+@contextlib.asynccontextmanager
+async def beside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do this while what is within goes on; both have ended at the end.
+
+    A failure within is told rather than this one's, which then is given the time that it takes; a
+    cancellation ends both.
+    """
+    task = asyncio.create_task(act)
+    try:
+        yield
+    except Exception:
+        await asyncio.wait([task])
+        raise
+    except BaseException:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    else:
+        await task
+    finally:
+        if task.done() and not task.cancelled():
+            task.exception()  # retrieved, whoever is told
 
 
 async def give_up_run(

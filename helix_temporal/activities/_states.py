@@ -7,14 +7,14 @@ Redis, ``flush="exit"``), and then goes back to a checkpoint that the thread sti
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import held_checkpoint, holds, state_at
-from helix_temporal.activities._state_runs import end_run, give_up_run
+from helix_temporal.activities._state_runs import begin_run, beside, end_run, give_up_run
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
@@ -30,7 +30,7 @@ from helix_temporal.errors import (
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus, StopKind
+from helix_temporal.models.runs import RunChange, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
     ErrorInfo,
@@ -215,29 +215,31 @@ class StateKeeper:
     # -- turns
 
     async def begin(self, request: RunStepInput, kept: SliceState) -> None:
-        """Record the run of a turn; one that was left behind by an earlier turn has ended.
-
-        ``kept`` is the thread's slice: a state that its store has lost is made from it.
+        """Record the run of a turn; see `begin_run`.
 
         Raises:
             FencedError: A newer open has the session.
         """
-        if request.run_id is None:
+        if request.run_id is not None:
+            await begin_run(self._store, request, request.run_id, kept)
+
+    @contextlib.asynccontextmanager
+    async def beginning(self, request: RunStepInput, kept: SliceState) -> AsyncIterator[None]:
+        """Record the run of a turn while what is done within goes on; at the end it is recorded.
+
+        What is done within asks the model and appends its answer: one that is there has been paid for once,
+        even where this store is down, and a repeat of the step, which finds it, records the run.  Where
+        the answer is committed with the state, the run comes first.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        if self._together is not None:
+            await self.begin(request, kept)
+            yield
             return
-        run = NewRun(run_id=request.run_id, start_head=request.head)
-        for _ in range(_TRIES):
-            try:
-                started = await self._store.start_run(
-                    request.session_id, run, expect_status=_ANY, epoch=request.epoch
-                )
-            except SessionNotFoundError:
-                await _state_staging.revive(self._store, request.session_id, request.epoch, kept)
-                continue
-            if isinstance(started, RunStarted) or started.current_run_id is None:
-                return
-            await give_up_run(
-                self._store, request.session_id, started.current_run_id, RunStatus.SUPERSEDED, request.epoch
-            )
+        async with beside(self.begin(request, kept)):
+            yield
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
         """Whether somebody asked the store to stop this run."""

@@ -106,8 +106,6 @@ class Stepper:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._standing(request, agent, thread_id, seen)
-        if self._states is not None and request.inputs[0].call is None:
-            await self._states.begin(request, state_of(seen.view))
         await self._news.answers(request, seen.view.header.slice)
         inputs = await self._messages(thread_id, seen.inputs)
         number = step_number(request, state_of(seen.view))
@@ -127,24 +125,25 @@ class Stepper:
         live: StepStream,
     ) -> RunStepResult:
         state = state_of(seen.view)
-        answer, given = await ask_model(
-            agent, request, thread_id, state, seen.view, inputs, live, self._summaries
-        )
-        if given.summary is not None:
-            state = state.model_copy(update={"summary": given.summary})
-        step = StepAppend(
-            thread_id,
-            request.epoch,
-            request.head,
-            tuple(to_record(message) for message in inputs),
-            to_record(answer),
-            commits=not answer.tool_calls,
-        )
-        async with self._used.recording(agent, request, answer, live.number):
-            appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
-            stored = answer if not appended.repeated else from_record(appended.records[-1])
-            live.committed(stored, appended.head)
-            receipt = await self._archive(step, appended)
+        async with self._news.beginning(request, state):
+            answer, given = await ask_model(
+                agent, request, thread_id, state, seen.view, inputs, live, self._summaries
+            )
+            if given.summary is not None:
+                state = state.model_copy(update={"summary": given.summary})
+            step = StepAppend(
+                thread_id,
+                request.epoch,
+                request.head,
+                tuple(to_record(message) for message in inputs),
+                to_record(answer),
+                commits=not answer.tool_calls,
+            )
+            async with self._used.recording(agent, request, answer, live.number):
+                appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
+                stored = answer if not appended.repeated else from_record(appended.records[-1])
+                live.committed(stored, appended.head)
+                receipt = await self._archive(step, appended)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
@@ -218,6 +217,7 @@ class Stepper:
         )
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive(step, appended)
+        await self._news.stood(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):

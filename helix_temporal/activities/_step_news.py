@@ -1,14 +1,17 @@
 """What a step means to others: calls that people answer, and sub-agents; the session store is told."""
 
+import contextlib
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._step_rules import parse_state, state_of
 from helix_temporal.activities._suspensions import step_waits, waits_at
 from helix_temporal.agents import AgentRegistry
 from helix_temporal.models.messages import Message
+from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
-from helix_temporal.stores.protocols.hot import Appended
+from helix_temporal.stores.protocols.hot import Appended, StepView
 
 
 class StepNews:
@@ -16,6 +19,19 @@ class StepNews:
 
     def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
         self._agents, self._states = agents, states
+
+    def beginning(self, request: RunStepInput, kept: SliceState) -> AbstractAsyncContextManager[None]:
+        """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
+        if self._states is None or not _begins_turn(request):
+            return contextlib.nullcontext()
+        return self._states.beginning(request, kept)
+
+    async def stood(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
+        """A step was found: the attempt that made it may have died before its run was recorded."""
+        # What the thread has gone on from is over, and its run with it.
+        last = appended.head == appended.header.head
+        if self._states is not None and last and _begins_turn(request):
+            await self._states.begin(request, state_of(view))
 
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
@@ -43,3 +59,8 @@ class StepNews:
         await self._states.children.answered(request.session_id, request.inputs, request.epoch)
         if isinstance(request, RunStepInput) and answer is not None:
             await self._states.children.called(self._agents.get(request.agent), request, answer)
+
+
+def _begins_turn(request: RunStepInput) -> bool:
+    """Whether these are a user's messages rather than results of tools."""
+    return request.inputs[0].call is None

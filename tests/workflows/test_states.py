@@ -15,9 +15,11 @@ from helix_temporal.agents import ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.checkpoints import StagedChange
+from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.serving import session_worker
 from helix_temporal.testing.tables import own_tables
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
@@ -75,6 +77,14 @@ async def state_of(stand: Stand, session_id: str) -> SessionState:
     found: SessionState | None = await store.load_state(session_id)
     assert found is not None
     return found
+
+
+async def under_way(store: SessionStore, session_id: str) -> Run:
+    """The run of the turn whose model is being called: it is recorded beside the call."""
+    async with asyncio.timeout(30):
+        while (run := await store.get_current_run(session_id)) is None:  # noqa: ASYNC110 (the store has no event)
+            await asyncio.sleep(0.01)
+    return run
 
 
 async def agree(stand: Stand, session_id: str, turns: int) -> SessionState:
@@ -157,6 +167,7 @@ async def test_a_stop_that_is_asked_of_the_store_ends_the_turn_after_its_step(
         await gate.reached.wait()
         store = stand.served.plugin.backends.sessions
         assert store is not None
+        await under_way(store, sid)
         assert (await store.request_stop(sid, kind="interrupt")).recorded
         gate.opened.set()
         result = await asked
@@ -176,8 +187,7 @@ async def test_an_abort_leaves_no_run_and_nothing_staged(place: Settings, sid: s
         await gate.reached.wait()
         store = stand.served.plugin.backends.sessions
         assert store is not None
-        run = await store.get_current_run(sid)
-        assert run is not None
+        run = await under_way(store, sid)
         await store.stage_changes(sid, run.run_id, StagedChange(tool_call_id="c", merge_changes={"a": 1}))
         await stand.sessions.stop(sid, abort=True)
         assert (await asked).status is AskStatus.INTERRUPTED
@@ -202,8 +212,7 @@ async def test_what_tools_staged_is_promoted_with_the_turn(place: Settings, sid:
         await gate.reached.wait()
         store = stand.served.plugin.backends.sessions
         assert store is not None
-        run = await store.get_current_run(sid)
-        assert run is not None
+        run = await under_way(store, sid)
         await store.stage_changes(sid, run.run_id, StagedChange(tool_call_id="c", merge_changes={"a": 1}))
         await store.merge_custom_state(sid, MergeChanges(values={"b": 2}))
         assert (await state_of(stand, sid)).custom_state == {"b": 2}

@@ -1,0 +1,170 @@
+"""A turn's run is recorded while its model is called: seen while it runs, and no reason to pay twice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities._step import Stepper
+from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
+from helix_temporal.errors import FencedError, StoreUnavailableError
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory.backend import MemoryBackend
+from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.sessions import RecordSessions
+
+EPOCH = 1_800_000_000_000_000
+
+
+class Scene:
+    """One turn of a session over memory stores, whose session store can be away or slow."""
+
+    def __init__(self) -> None:
+        backend = MemoryBackend()
+        self.store = RecordSessions(backend.sessions)
+        self.threads = HotThreads(backend.threads)
+        self.keeper = StateKeeper(self.store, self.threads)
+        agents = AgentRegistry([Agent(name="main", model=self)])
+        self.stepper = Stepper(self.threads, agents, Payloads(backend.payloads), states=self.keeper)
+        self.calls = 0
+        self.called = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """The model: counts, and waits until it may answer."""
+        self.calls += 1
+        self.called.set()
+        await self.answers.wait()
+        return ModelResponse("so")
+
+    async def open(self) -> RunStepInput:
+        """Open the session; the turn's first step."""
+        opened = await self.threads.open(OpenThread("s", EPOCH, "o", create=Create.AUTO))
+        request = OpenSessionInput(session_id="s", thread_id="s", agent="main", owner="o")
+        await self.keeper.open(request, opened.header, SliceState(agent="main"), None)
+        inputs = (StepInput(id="q", text="well?"),)
+        return RunStepInput(
+            session_id="s", agent="main", epoch=EPOCH, head=opened.header.head, inputs=inputs, run_id="run"
+        )
+
+    async def run_is(self, status: RunStatus) -> bool:
+        """Whether the turn's run is recorded as that."""
+        run = await self.store.get_run("s", "run")
+        return run is not None and run.status is status
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_a_run_is_seen_while_its_model_is_called(scene: Scene) -> None:
+    """Who wants to stop it must find it."""
+    request = await scene.open()
+    scene.answers.clear()
+    step = asyncio.create_task(scene.stepper.run(request))
+    await scene.called.wait()
+    async with asyncio.timeout(5):
+        while not await scene.run_is(RunStatus.RUNNING):  # noqa: ASYNC110 (one step at a time)
+            await asyncio.sleep(0)
+    scene.answers.set()
+    await step
+    assert await scene.run_is(RunStatus.COMPLETED)
+
+
+async def test_a_model_does_not_wait_for_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit to a disk is not a part of what a user waits for."""
+    request, start_run = await scene.open(), scene.store.start_run
+
+    async def once_called(*given: Any, **more: Any) -> Any:
+        await scene.called.wait()
+        return await start_run(*given, **more)
+
+    monkeypatch.setattr(scene.store, "start_run", once_called)
+    async with asyncio.timeout(5):
+        assert (await scene.stepper.run(request)).text == "so"
+    assert await scene.run_is(RunStatus.COMPLETED)
+
+
+async def test_a_store_that_is_away_makes_nobody_pay_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer stands in the thread; the next attempt records the run and commits the turn."""
+    request = await scene.open()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.store, "start_run", away)
+        with pytest.raises(StoreUnavailableError):
+            await scene.stepper.run(request)
+    assert await scene.store.get_run("s", "run") is None
+    found: RunStepResult = await scene.stepper.run(request)
+    assert (found.text, scene.calls) == ("so", 1)
+    assert await scene.run_is(RunStatus.COMPLETED)
+    state = await scene.store.load_state("s")
+    assert state is not None
+    assert (state.head, state.current_run_id) == (found.head, None)
+
+
+async def test_a_model_that_fails_leaves_its_run_recorded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is told, also where the record comes late."""
+    request, start_run = await scene.open(), scene.store.start_run
+
+    async def late(*given: Any, **more: Any) -> Any:
+        await scene.called.wait()
+        await asyncio.sleep(0)
+        return await start_run(*given, **more)
+
+    async def fails(_: ModelRequest) -> ModelResponse:
+        scene.called.set()
+        raise RuntimeError("no model")
+
+    monkeypatch.setattr(scene.store, "start_run", late)
+    monkeypatch.setattr(scene, "generate", fails)
+    with pytest.raises(Exception, match="no model"):
+        await scene.stepper.run(request)
+    assert await scene.run_is(RunStatus.RUNNING)
+
+
+async def test_a_cancelled_step_leaves_nothing_under_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that hangs does not outlive its activity."""
+    request, ended = await scene.open(), asyncio.Event()
+
+    async def hangs(*_: Any, **__: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(scene.store, "start_run", hangs)
+    scene.answers.clear()
+    step = asyncio.create_task(scene.stepper.run(request))
+    await scene.called.wait()
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    assert ended.is_set()
+
+
+async def test_a_session_that_another_has_tells_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the model has answered meanwhile."""
+    request = await scene.open()
+
+    async def fenced(*_: Any, **__: Any) -> Any:
+        raise FencedError("a newer open has the session", session_id="s")
+
+    monkeypatch.setattr(scene.store, "start_run", fenced)
+    with pytest.raises(FencedError):
+        await scene.stepper.run(request)
