@@ -90,7 +90,7 @@ def step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> 
 
 
 async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
-    """Keep what is known of a suspended step's calls in the slice, or say that nothing waits any more.
+    """Keep what is known of a suspended step's calls in the slice.
 
     Raises:
         FencedError: A newer open has the thread.
@@ -99,10 +99,9 @@ async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
         facts = await threads.facts(request.thread_id)
         state = parse_state(facts.slice)
         suspended = state.suspended
-        if suspended is not None:
-            suspended = suspended.model_copy(update={"known": request.known}) if request.known else None
-        if suspended == state.suspended:
+        if suspended is None or suspended.known == (request.known or ()):
             return facts.slice_version
+        suspended = suspended.model_copy(update={"known": request.known or ()})
         changed = state.model_copy(update={"suspended": suspended})
         data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
         try:

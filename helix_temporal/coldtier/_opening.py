@@ -175,6 +175,8 @@ class Opening:
         """The end of a turn that waits for somebody."""
         if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
             return None
+        if base.archive.closed:
+            return None  # its execution was cancelled, or failed: nobody was told that it waits
         data = base.slice
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
             data = await self._archive.slice(base.archive)

@@ -295,7 +295,9 @@ def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
             return head_after(known, after[: kept_after_known(request.reopen, after)])
         if _holds(snapshot, turn_start):
             return turn_start
-    kept = request.keeps(header.slice) if request.keeps is not None and request.reopen is None else None
+    # One that was closed was cancelled, or failed: nobody was told that it waits.
+    asks = request.keeps is not None and request.reopen is None and not header.closed
+    kept = request.keeps(header.slice) if asks and request.keeps is not None else None
     if kept is not None and kept.position > header.committed and _holds(snapshot, kept):
         return kept
     return _head_at(snapshot, header.committed)

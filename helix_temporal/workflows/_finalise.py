@@ -27,7 +27,7 @@ class Ending:
         changed: Keys that the application changed.
         status: For the session store.
         closes: Shut the epoch: a step may still be running somewhere.
-        known: What is known of the calls of the turn that stays suspended; empty if none does any more.
+        known: What is known of the calls of the turn that stays suspended.
     """
 
     values: dict[str, Any] | None

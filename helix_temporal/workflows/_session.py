@@ -303,9 +303,7 @@ class AgentSession:
             finaliser = self._finaliser()
             await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            # A turn that was suspended and has gone on since must not be found waiting again.
-            known = () if self._live.waits.last == self._live.open.head else None
-            ending = Ending(*self._unsaved(), status, self._live.error, closes=True, known=known)
+            ending = Ending(*self._unsaved(), status, self._live.error, closes=True)
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.

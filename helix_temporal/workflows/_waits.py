@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission
 from helix_temporal.models.suspensions import (
@@ -35,17 +34,13 @@ class Waits:
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
         rounds: How often a step began to wait.
-        last: Where the newest of them ends.
         on_wait: Told of each once.
     """
-
-    last: Head | None
 
     def __init__(self, clock: Callable[[], int], remembered: Sequence[AnsweredCall] = ()) -> None:
         self._clock = clock
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
-        self.last = None
         self.on_wait: Callable[[], None] = _nothing
         self._known: dict[int, KnownCall] = {}
         self._memory = OrderedDict((each.id, each) for each in remembered)
@@ -64,7 +59,7 @@ class Waits:
             turn = turn.model_copy(update={"waiting": self.turn.waiting})
         elif not found:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
-        self.turn, self.last = turn, turn.head
+        self.turn = turn
         for each in turn.known:
             self._know(each)
         if new:

@@ -85,7 +85,7 @@ class OpenThread:
         begun_with: Adapter of the model that a session begins with: remembered by a thread that is
             created without ``adapter``, and never compared, as sessions may change their model.
         keeps: Asked, with the slice, up to where to keep a turn that has not ended: it waits for somebody.
-            None, or a head that the thread does not hold, cuts at ``committed``.
+            None, a head that the thread does not hold, and a thread that was closed cut at ``committed``.
     """
 
     thread_id: str

@@ -167,6 +167,13 @@ class OpenContract(ThreadFixtures):
         opened = await _keeping(author, Head(position=author.head.position, last_id="another"))
         assert (opened.cut, opened.header.head.position) == (2, 2)
 
+    async def test_an_open_cuts_a_turn_whose_execution_was_closed(self, author: Author) -> None:
+        """Cancelled, or failed: whoever asked was told that the turn came to nothing."""
+        await author.asks_for_tools()
+        await author.flush(closes=True)
+        opened = await _keeping(author, author.head)
+        assert (opened.cut, opened.header.head) == (2, EMPTY)
+
     async def test_an_open_cuts_what_follows_a_step_that_waited(self, author: Author) -> None:
         """It waits no more, and what came after it is of a turn that has not ended."""
         await author.asks_for_tools()
