@@ -199,7 +199,7 @@ async def test_a_failure_within_the_stream_is_the_same_failure(
 
 
 CUTS: dict[str, Reply] = {
-    "the connection breaks": wire.says(wire.text("Half an ans"), cut=True),
+    "the connection breaks": wire.says(wire.text("Half a wor"), cut=True),
     "the stream just ends": wire.stream(wire.begins(), *wire.block_events(0, wire.text("Half"))),
     "nothing comes at all": Reply((), headers={"content-type": "text/event-stream"}),
     "an event is damaged": Reply((b"event: message_start\ndata: {\n\n",)),

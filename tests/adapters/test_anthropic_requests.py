@@ -58,7 +58,7 @@ PARTS = {
         {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
     ),
     "what the provider can't read": (
-        parts.file(media_type="application/zip", data="UEsD", name="a.zip"),
+        parts.file(media_type="application/zip", data="UEsE", name="a.zip"),
         {"type": "text", "text": "(a.zip, application/zip: can't be shown to this model.)"},
     ),
     "an image that it can't read": (

@@ -302,7 +302,7 @@ async def test_failures_are_typed_whoever_raises_them(
 @pytest.mark.parametrize("made", [wire.claude, wire.gpt])
 async def test_a_stream_that_is_cut_is_no_answer(standin: StandIn, made: Any) -> None:
     """Half an answer in the thread would be taken for a whole one."""
-    whole = claude_wire.says(claude_wire.text("Half an ans")) if made is wire.claude else wire.says("Half")
+    whole = claude_wire.says(claude_wire.text("Half a wor")) if made is wire.claude else wire.says("Half")
     standin.will(Reply(whole.chunks[:4], 200, whole.headers, cut=True))
     with pytest.raises(ModelStreamEndedError):
         await answer_of(made(standin), asking("go"))
