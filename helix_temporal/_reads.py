@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 
 from helix_temporal._updates import root_error
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import CheckpointNotFoundError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
     FindTurnInput,
@@ -18,7 +18,7 @@ from helix_temporal.models.handles import (
     TurnInfo,
 )
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.queries import Page
+from helix_temporal.models.queries import MAX_LIMIT, Page
 from helix_temporal.models.records import Record
 from helix_temporal.models.sessions import AskResult, CallPolicy
 from helix_temporal.models.states import SessionState
@@ -162,6 +162,22 @@ class SessionReader:
         """
         wanted = ListCheckpointsInput(session_id=session_id, limit=limit, cursor=cursor)
         return _given((await self._look(LookRequest(checkpoints=wanted))).checkpoints)
+
+    async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointMeta:
+        """One checkpoint of the session.
+
+        Raises:
+            CheckpointNotFoundError: It has none of that id.
+        """
+        cursor: str | None = None
+        while True:
+            page = await self.checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
+            for each in page.items:
+                if each.id == checkpoint_id:
+                    return each
+            cursor = page.next_cursor
+            if cursor is None:
+                raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
 
     # -- how
 

@@ -212,14 +212,34 @@ class SessionClient(Answering):
         return message_id
 
     async def fork(
-        self, session_id: str, target_id: str, *, at: int | None = None, transform: str | None = None
+        self,
+        session_id: str,
+        target_id: str,
+        *,
+        at: int | None = None,
+        at_checkpoint: str | None = None,
+        transform: str | None = None,
     ) -> Head:
         """Copy finished turns into a new thread; talk to it under its own id.
 
+        Its session begins with the state of that place, where a checkpoint has it.
+
+        Args:
+            session_id: Whose turns.
+            target_id: The new thread.
+            at: Up to this position; None for all.
+            at_checkpoint: Up to where the thread was at this checkpoint.
+            transform: What is done to the messages, by the name under which the workers know it.
+
         Raises:
             ThreadExistsError: The target is there.
-            InvalidRequestError: ``at`` is not the end of a finished turn's step.
+            InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
+            CheckpointNotFoundError: The session has none of that id.
         """
+        if at_checkpoint is not None:
+            if at is not None:
+                raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")
+            at = (await self.checkpoint(session_id, at_checkpoint)).head.position
         fork = ForkThreadInput(
             source_id=session_id, target_id=target_id, at=at, transform=transform, owner=uuid.uuid4().hex
         )

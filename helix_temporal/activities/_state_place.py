@@ -5,6 +5,7 @@ from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.states import SessionState
+from helix_temporal.stores._forks import made_as
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -44,6 +45,15 @@ async def state_at(
         return present
     checkpoint = await store.get_checkpoint(origin.thread_id, found.id)
     return present if checkpoint is None else checkpoint.state
+
+
+async def forked_state(store: SessionStore, threads: ThreadStore, header: HotHeader) -> SessionState | None:
+    """The state for a thread that was forked before there was a session, unless it has gone on since."""
+    made = made_as(header.origin)
+    if made is None or made.head != header.head:
+        return None
+    origin = ForkFrom(thread_id=made.source_id, at=made.head.position)
+    return await state_at(store, threads, origin, header)
 
 
 async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:

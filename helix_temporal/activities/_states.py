@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
-from helix_temporal.activities._state_place import held_checkpoint, holds, state_at
+from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, state_at
 from helix_temporal.activities._state_runs import begin_run, beside, end_run, give_up_run
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
@@ -112,6 +112,7 @@ class StateKeeper:
             )
         state = await self._store.load_state(session_id)
         if state is None:
+            source = source or await forked_state(self._store, self._threads, header)
             state = await self._create(request, header, kept, source)
         elif request.checkpoint is not None:
             await self._restore(session_id, request.checkpoint, epoch)

@@ -115,7 +115,9 @@ async def create_session(
     if resume is not None and fork is not None:
         raise InvalidRequestError("resume and fork are both given; a session is one or the other")
     if client is not None:
-        return _through_workflow(agent, client, resume or session_id or generate_session_id(), fork)
+        if fork is not None:
+            return await fork_session(fork, agent, new_session_id=session_id, client=client)
+        return _through_workflow(agent, client, resume or session_id or generate_session_id())
     storage = storage or get_default_storage()
     if resume is not None:
         return await resume_session(resume, agent, storage=storage)
@@ -148,7 +150,7 @@ async def resume_session(
         SessionNotFoundError: It is not in the storage.
     """
     if client is not None:
-        return _through_workflow(agent, client, session_id, None)
+        return _through_workflow(agent, client, session_id)
     storage = storage or get_default_storage()
     found = await _found(storage, session_id)
     active = _active.get((id(storage), session_id))
@@ -163,8 +165,10 @@ async def fork_session(
     *,
     new_session_id: str | None = None,
     at_message: int | None = None,
+    at_checkpoint: str | None = None,
     copy_usage: bool = False,
     storage: SessionStorage | None = None,
+    client: Client | SessionClient | None = None,
 ) -> Session:
     """A copy of a session under a new id; the original stays as it is.
 
@@ -173,13 +177,20 @@ async def fork_session(
         agent: Who goes on.
         new_session_id: Of the copy; the same one again gives the first copy.
         at_message: Copy only so many messages; not between a tool call and its result.
+        at_checkpoint: Copy what the session was at this checkpoint; only with ``client``, since sessions of
+            a storage have none.
         copy_usage: Count what the original used for the copy as well.
         storage: Where both are kept.
+        client: The session is a workflow's, and so is the copy; its new id must be free.
 
     Raises:
         SessionNotFoundError: The original is not in the storage.
         InvalidRequestError: The new id belongs to another session, or ``at_message`` is out of place.
     """
+    if client is not None:
+        return await _forked_by_workflow(session_id, agent, client, new_session_id, at_message, at_checkpoint)
+    if at_checkpoint is not None:
+        raise InvalidRequestError("sessions of a storage have no checkpoints; say at_message instead")
     storage = storage or get_default_storage()
     source = await _found(storage, session_id)
     made = None if new_session_id is None else await storage.load(new_session_id)
@@ -200,6 +211,20 @@ async def fork_session(
     )
     await storage.save(copy)
     return _active_session(agent, storage, copy)
+
+
+async def _forked_by_workflow(
+    session_id: str,
+    agent: Agent,
+    client: Client | SessionClient,
+    new_session_id: str | None,
+    at_message: int | None,
+    at_checkpoint: str | None,
+) -> Session:
+    talker = client if isinstance(client, SessionClient) else SessionClient(client)
+    target = new_session_id or generate_session_id()
+    await talker.fork(session_id, target, at=at_message, at_checkpoint=at_checkpoint)
+    return _through_workflow(agent, talker, target)
 
 
 async def _save_new(storage: SessionStorage, session: StoredSession) -> None:
@@ -234,10 +259,6 @@ def _active_session(agent: Agent, storage: SessionStorage, session: StoredSessio
     return made
 
 
-def _through_workflow(
-    agent: Agent, client: Client | SessionClient, session_id: str, fork: str | None
-) -> Session:
-    if fork is not None:
-        raise InvalidRequestError("a session of a workflow is forked by SessionClient.fork")
+def _through_workflow(agent: Agent, client: Client | SessionClient, session_id: str) -> Session:
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     return Session(session_id, WorkflowEngine(talker, session_id, agent.name))

@@ -15,6 +15,14 @@ def origin_of(forked: ForkedThread) -> str:
     return _ANSWER.dump_json(forked).decode()
 
 
+def made_as(origin: str) -> ForkedThread | None:
+    """The fork that made a thread; None if none did."""
+    try:
+        return _ANSWER.validate_json(origin)
+    except ValidationError:
+        return None
+
+
 def first_answer(request: ForkThread, origin: str) -> ForkedThread:
     """What the first attempt of this very fork answered.
 
@@ -22,10 +30,9 @@ def first_answer(request: ForkThread, origin: str) -> ForkedThread:
         ThreadExistsError: The thread was made by something else.
     """
     exists = ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
-    try:
-        forked = _ANSWER.validate_json(origin)
-    except ValidationError:
-        raise exists from None
+    forked = made_as(origin)
+    if forked is None:
+        raise exists
     wanted = (request.source_id, request.target_id, request.epoch, request.owner)
     if (forked.source_id, forked.thread_id, forked.epoch, forked.owner) != wanted:
         raise exists

@@ -7,9 +7,10 @@ import pytest
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, StoreUnavailableError
-from helix_temporal.facade import Session, create_session, resume_session
+from helix_temporal.facade import Session, create_session, fork_session, resume_session
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
 from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
+from helix_temporal.models.messages import Usage
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 
 
@@ -204,3 +205,32 @@ async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_onc
     )
     assert sorted(type(each).__name__ for each in made) == ["InvalidRequestError", "Session"]
     assert any(isinstance(each, InvalidRequestError) for each in made)
+
+
+async def test_usage_is_summed_over_all_turns_and_a_fork_begins_anew_unless_it_is_told() -> None:
+    """Copies are not billed twice; whoever wants the sum along says so."""
+
+    class Metered:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Uses three tokens."""
+            return ModelResponse(content="ok", usage=Usage(input_tokens=2, output_tokens=1))
+
+    agent, storage = Agent(name="echo", model=Metered()), MemorySessionStorage()
+    session = await create_session(agent, storage=storage)
+    assert await session.get_usage() == Usage()
+    await ask(session, "one")
+    await ask(session, "two")
+    assert await session.get_usage() == Usage(input_tokens=4, output_tokens=2)
+    again = await resume_session(session.id, agent, storage=storage)
+    assert await again.get_usage() == Usage(input_tokens=4, output_tokens=2)
+    copy = await fork_session(session.id, agent, storage=storage)
+    assert await copy.get_usage() == Usage()
+    full = await fork_session(session.id, agent, storage=storage, copy_usage=True)
+    assert await full.get_usage() == Usage(input_tokens=4, output_tokens=2)
+
+
+async def test_a_session_of_a_storage_has_no_checkpoints() -> None:
+    """Refused, rather than a copy of everything."""
+    session = await create_session(echo(), storage=MemorySessionStorage())
+    with pytest.raises(InvalidRequestError, match="no checkpoints"):
+        await fork_session(session.id, echo(), at_checkpoint="cpv1-x-s1-t1-abcdef")

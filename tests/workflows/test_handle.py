@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from helix_temporal.agents import ToolOutcome
+from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.client import SessionHandle
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import (
@@ -18,6 +18,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     ThreadExistsError,
 )
+from helix_temporal.facade import fork_session
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.usage import TokenUsageEntry
@@ -422,6 +423,31 @@ async def test_the_first_message_can_be_edited(kept: Stand, sid: str) -> None:
     assert state is not None
     assert state.custom_state == {}
     await kept.sessions.close(target)
+
+
+async def test_a_fork_begins_with_the_state_of_its_place(kept: Stand, sid: str) -> None:
+    """Also one that is only talked to later; by the façade as by the client."""
+    handle = kept.sessions.session(sid, agent="main")
+    counting(kept, sid)
+    await talk(handle, "one", "two")
+    second, first = (await handle.checkpoints()).items
+    agent = Agent(name="main", model=kept.desk)
+    copy = await fork_session(
+        sid, agent, new_session_id=f"{sid}-copy", at_checkpoint=first.id, client=kept.sessions
+    )
+    assert [each.text for each in await copy.get_messages() if each.role == "user"] == ["one"]
+    await copy.send("three")
+    assert [event.type async for event in copy.receive()][-1] == "result"
+    state = await kept.sessions.state(copy.id)
+    assert state is not None
+    assert state.custom_state == {"k": 1}
+    assert await copy.get_usage() == (await kept.sessions.usage(copy.id)).tokens
+    assert (await handle.fork(f"{sid}-whole")).position == second.head.position
+    with pytest.raises(InvalidRequestError, match="both given"):
+        await handle.fork(f"{sid}-none", at=4, at_checkpoint=first.id)
+    with pytest.raises(CheckpointNotFoundError):
+        await handle.fork(f"{sid}-none", at_checkpoint="cpv1-x-s1-t1-abcdef")
+    await kept.sessions.close(copy.id)
 
 
 # ---- resets -----------------------------------------------------------------------------------------
