@@ -351,9 +351,10 @@ class StateKeeper:
     # -- end
 
     async def run_under_way(self, session_id: str) -> str | None:
-        """The session's run that has not ended."""
+        """The session's run that has not ended; None for one that waits for people, which may go on."""
         state = await self._store.load_state(session_id)
-        return None if state is None else state.current_run_id
+        waits = state is not None and state.suspension_context is not None
+        return None if state is None or waits else state.current_run_id
 
     async def close(self, request: SaveValuesInput) -> None:
         """Store how the session ended.

@@ -20,7 +20,7 @@ from helix_temporal.activities._suspensions import (
 )
 from helix_temporal.activities._tidying import begins_nowhere, tidied
 from helix_temporal.activities._wire import as_reopen
-from helix_temporal.agents import AgentRegistry, InstructionsContext
+from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
     StaleStateError,
@@ -57,6 +57,20 @@ from helix_temporal.stores.protocols.threads import (
 MAX_TEXT = 1024 * 1024
 _SAVE_TRIES = 5
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
+
+
+def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState) -> OpenThread:
+    return OpenThread(
+        request.thread_id,
+        epoch,
+        request.owner,
+        create=_CREATE[request.mode],
+        reopen=as_reopen(request.reopen),
+        rewind_to=request.rewind_to,
+        slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
+        begun_with=agent.adapter,
+        keeps=kept_head if request.reopen is None else None,
+    )
 
 
 class SessionActivities:
@@ -96,20 +110,7 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            opened = await self._threads.open(
-                OpenThread(
-                    request.thread_id,
-                    epoch,
-                    request.owner,
-                    create=_CREATE[request.mode],
-                    reopen=as_reopen(request.reopen),
-                    rewind_to=request.rewind_to,
-                    slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
-                    begun_with=agent.adapter,
-                    keeps=kept_head if request.reopen is None else None,
-                ),
-                progress,
-            )
+            opened = await self._threads.open(_as_open(request, epoch, agent, state), progress)
             header = opened.header
             kept_slice = SliceState.model_validate_json(header.slice) if header.slice else state
             tidy = await tidied(self._threads, request, header, kept_slice)
