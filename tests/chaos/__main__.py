@@ -19,6 +19,7 @@ from helix_temporal.settings import Settings
 from tests._services import stack_environment
 from tests.chaos._boundaries import At
 from tests.chaos._cancels import CancelCampaign
+from tests.chaos._children import ChildKillCampaign
 from tests.chaos._exact import ExactKills
 from tests.chaos._kills import KillCampaign
 from tests.chaos._points import all_points
@@ -43,6 +44,11 @@ class Run:
 
 async def _kills(run: Run) -> list[Report]:
     return [await KillCampaign(run.settings, run.directory, seed=run.seed).run(run.kills, run.progress)]
+
+
+async def _children(run: Run) -> list[Report]:
+    campaign = ChildKillCampaign(run.settings, run.directory, seed=run.seed)
+    return [await campaign.run(max(run.kills // 3, 1), run.progress)]
 
 
 async def _exact(run: Run) -> list[Report]:
@@ -89,6 +95,7 @@ CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "points": _points,
     "exact": _exact,
     "kills": _kills,
+    "children": _children,
     "drains": _drains,
     "redis": _redis,
     "cancels": _cancels,

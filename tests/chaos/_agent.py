@@ -7,13 +7,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from helix_temporal.agents import Agent, ModelRequest, ModelResponse, Tool, ToolContext, tool
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, Tool, ToolContext, agent_tool, tool
+from helix_temporal.models.agents import ChildThread
 from helix_temporal.models.messages import Message, ToolCall
 from tests.chaos._ledger import Ledger
 
 AGENT: Final = "chaos"
 _TOKEN: Final = re.compile(rb"#([0-9a-f]{16})")
 _TOOLS: Final = re.compile(r"tools=(\d+)")
+_AGENTS: Final = re.compile(r"agents=(\d+)")
+HELPERS: Final[dict[str, ChildThread]] = {"helper": "new", "pal": "continue", "twin": "fork"}
+"""Sub-agents, all of them this very agent, and what they know."""
 _PADDING: Final = "x" * 3000
 """More than travels in a workflow: arguments are read from the thread, results are put aside."""
 
@@ -37,7 +41,8 @@ def waiting(messages: Sequence[Message]) -> list[Message]:
 class BookedModel:
     """Answers by naming the messages it answers and this very call; notes each call before it thinks.
 
-    A user's text with ``tools=2`` makes it ask for two tools first, and ``large`` for large ones.
+    A user's text with ``tools=2`` makes it ask for two tools first, and ``large`` for large ones;
+    ``agents=3`` makes it ask three sub-agents.
     """
 
     def __init__(self, ledger: Ledger, seconds: float = 0.03) -> None:
@@ -61,6 +66,11 @@ class BookedModel:
             )
             for number in range(int(wanted.group(1)) if wanted else 0)
         )
+        helpers = _AGENTS.search(asked)
+        calls += tuple(
+            ToolCall(id=f"help_{number}", name=tuple(HELPERS)[number % 3], arguments={"task": "tools=1"})
+            for number in range(int(helpers.group(1)) if helpers else 0)
+        )
         return ModelResponse(content=f"re {' '.join(ids)} #{token}", tool_calls=calls)
 
 
@@ -80,5 +90,10 @@ def touch_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
 def chaos_agent(ledger: Ledger, *, model_seconds: float = 0.03, tool_seconds: float = 0.02) -> Agent:
     """The agent over a ledger; ``…_seconds`` are means."""
     return Agent(
-        name=AGENT, model=BookedModel(ledger, model_seconds), tools=[touch_tool(ledger, tool_seconds)]
+        name=AGENT,
+        model=BookedModel(ledger, model_seconds),
+        tools=[
+            touch_tool(ledger, tool_seconds),
+            *(agent_tool(name, agent=AGENT, thread=thread) for name, thread in HELPERS.items()),
+        ],
     )

@@ -4,8 +4,10 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from helix_temporal.backends import Backends
 from helix_temporal.models.messages import Message
@@ -31,6 +33,10 @@ class KillCampaign:
         graceful: SIGTERM instead of SIGKILL: the worker drains while its successor serves already.
     """
 
+    name = "kills"
+    _manner: Mapping[str, Any] = MappingProxyType({})
+    """How the people of this campaign ask."""
+
     def __init__(
         self, settings: Settings, directory: Path, *, seed: int, sessions: int = 4, askers: int = 2,
         turns_per_run: int = 6,
@@ -53,7 +59,7 @@ class KillCampaign:
     async def run(self, kills: int, progress: Progress) -> Report:
         """Kill so many workers, then let everything finish, and look."""
         client, _ = await connect(self._settings)
-        people = People(client, self._settings, options=self._options, seed=self._seed)
+        people = People(client, self._settings, options=self._options, seed=self._seed, **self._manner)
         began = time.monotonic()
         worker = WorkerProcess(self._settings, self._books)
         asking = [
@@ -129,6 +135,7 @@ class KillCampaign:
             start=check_books(Ledger(self._books).read(), threads, self._deaths),
         )
         findings += Findings(wrong_answers=wrong, others=self._stuck)
+        findings += await self._further(threads)
         figures = {
             "kills": len(self._deaths) + len(self._drains),
             "sessions": len(self._names),
@@ -140,8 +147,13 @@ class KillCampaign:
             "seconds": round(seconds, 1),
         }
         if self._graceful:
+            self.name = "drains"
             figures |= {"drain_worst_seconds": round(max(self._drains, default=0), 2)}
-        return Report("drains" if self._graceful else "kills", self._seed, findings, figures)
+        return Report(self.name, self._seed, findings, figures)
+
+    async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
+        """What else a campaign looks at."""
+        return Findings()
 
 
 async def read_all(settings: Settings, names: Sequence[str]) -> dict[str, list[Message]]:

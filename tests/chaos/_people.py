@@ -34,12 +34,13 @@ class People:
         options: SessionOptions | None = None,
         seed: int = 0,
         ask_timeout: float = 90.0,
+        texts: Sequence[str] = ("hello", "hello", "tools=1", "tools=2"),
     ) -> None:
         self.sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
         self.asks: list[Ask] = []
         self.answered_at: list[float] = []
         self._random = random.Random(seed)
-        self._ask_timeout = ask_timeout
+        self._ask_timeout, self._texts = ask_timeout, tuple(texts)
         self._progress = asyncio.Condition()
 
     async def ask(self, session: str, text: str, *, asker: int = 0, agent: str | None = AGENT) -> Ask:
@@ -60,10 +61,9 @@ class People:
         return ask
 
     async def keep_asking(self, session: str, asker: int, go_on: Callable[[], bool]) -> None:
-        """One message after the other, most plain, some with tools, with short pauses."""
+        """One message after the other, with short pauses."""
         while go_on():
-            tools = self._random.choice((0, 0, 1, 2))
-            await self.ask(session, f"tools={tools}" if tools else "hello", asker=asker)
+            await self.ask(session, self._random.choice(self._texts), asker=asker)
             await asyncio.sleep(self._random.uniform(0, 0.1))
 
     async def next_answer(self, timeout: float) -> bool:

@@ -1,0 +1,91 @@
+"""Sub-agents under workers that die: what they gave their callers, and that none is left."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from helix_temporal.backends import Backends
+from helix_temporal.models.children import child_session_id
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.messages import Message
+from helix_temporal.worker import connect
+from tests.chaos._agent import HELPERS
+from tests.chaos._kills import KillCampaign, read_all
+from tests.chaos._ledger import Ledger
+from tests.chaos._oracle import Findings, check_books, malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call of a sub-agent that stands in its caller's thread, with its result."""
+
+    session: str
+    message_id: str
+    task: str
+    result: Message
+
+
+def called(parent: str, messages: Sequence[Message]) -> Iterator[Called]:
+    """All calls of sub-agents in a thread."""
+    for at, message in enumerate(messages):
+        for number, call in enumerate(message.tool_calls):
+            thread = HELPERS.get(call.name)
+            if thread is not None:
+                key = f"{message.id}.{number}"
+                session = child_session_id(parent, call.name, thread, key)
+                task = str(call.arguments["task"])
+                yield Called(session, key, task, messages[at + 1 + number])
+
+
+def check_call(call: Called, messages: Sequence[Message]) -> list[str]:
+    """The sub-agent's thread has the task once, and its answer is the caller's result."""
+    at = [place for place, message in enumerate(messages) if message.id == call.message_id]
+    if len(at) != 1:
+        return [f"{call.session}: the task {call.message_id} stands {len(at)} times"]
+    answers = [each for each in messages[at[0] :] if each.role == "assistant" and not each.tool_calls]
+    if not answers or answers[0].text != call.result.text or call.result.is_error:
+        return [f"{call.session}: {call.message_id} was told {call.result.text[:80]!r}"]
+    return []
+
+
+class ChildKillCampaign(KillCampaign):
+    """The same with sub-agents: new ones, forks, and one that goes on over all calls."""
+
+    name = "kills with sub-agents"
+    _manner: Mapping[str, Any] = MappingProxyType({"texts": ("hello", "agents=1", "agents=3", "agents=4")})
+
+    async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
+        calls = [each for name, messages in threads.items() for each in called(name, messages)]
+        below = await read_all(self._settings, sorted({each.session for each in calls}))
+        findings = check_books(Ledger(self._books).read(), below, self._deaths)
+        for each in calls:
+            findings.lost += check_call(each, below[each.session])
+        for name, messages in below.items():
+            findings.malformed += [f"{name}: {what}" for what in malformed(messages)]
+        findings.others += await self._left(list(below))
+        if not calls:
+            findings.others.append("no sub-agent was called")
+        return findings
+
+    async def _left(self, names: Sequence[str]) -> list[str]:
+        """Sub-agents that still run, or whose threads were not dropped."""
+        client, _ = await connect(self._settings)
+        backends, found = Backends(self._settings), []
+        try:
+            for name in names:
+                try:
+                    described = await client.get_workflow_handle(workflow_id(name)).describe()
+                except RPCError as error:
+                    found.append(f"{name}: {error}")
+                    continue
+                if described.status is not WorkflowExecutionStatus.COMPLETED:
+                    found.append(f"{name}: {described.status}")
+                if await backends.hot.header(name) is not None:
+                    found.append(f"{name}: still hot after its end")
+        finally:
+            await backends.close()
+        return found

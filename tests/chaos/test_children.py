@@ -1,0 +1,19 @@
+"""Workers die by SIGKILL under sessions whose agents call each other."""
+
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.settings import Settings
+from tests.chaos._children import ChildKillCampaign
+from tests.chaos._report import Progress
+
+pytestmark = pytest.mark.slow
+
+
+async def test_killed_workers_lose_no_sub_agents_answer_and_leave_none_behind(
+    settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """A call is made again under the same name, by whoever takes the caller over; `make chaos` kills more."""
+    campaign = ChildKillCampaign(settings, tmp_path, seed=seed, sessions=2, askers=1)
+    (await campaign.run(3, Progress(shown=False))).check()
