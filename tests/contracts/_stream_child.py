@@ -16,7 +16,7 @@ from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.redis import RedisBackend
 
 STREAM = "shared"
-WRITERS, CHUNKS = 2, 40
+WRITERS, CHUNKS = 4, 40
 
 BACKENDS: dict[str, Any] = {
     "file": lambda path: FileBackend(Path(path)),
@@ -52,15 +52,18 @@ async def read(store: StreamStore, _: str) -> Any:
 
 
 async def main(what: str, name: str, places: str) -> None:
-    """Work in all places, one after the other, and report."""
-    reports = {}
-    for place, arguments in json.loads(places).items():
+    """Work in all places at once, and report."""
+
+    async def work(place: str, arguments: list[str]) -> Any:
         backend = BACKENDS[place](*arguments)
         try:
-            reports[place] = await {"read": read, "write": write_all}[what](backend.streams, name)
+            return await {"read": read, "write": write_all}[what](backend.streams, name)
         finally:
             await backend.close()
-    sys.stdout.write(json.dumps(reports))
+
+    given = json.loads(places)
+    reports = await asyncio.gather(*(work(place, arguments) for place, arguments in given.items()))
+    sys.stdout.write(json.dumps(dict(zip(given, reports, strict=True))))
 
 
 if __name__ == "__main__":
