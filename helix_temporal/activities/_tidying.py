@@ -6,7 +6,7 @@ from typing import Final
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.sessions import OpenHandle, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.stores.protocols.hot import HotHeader
@@ -19,23 +19,39 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """The slice as it is stored now, and its version."""
+    """The slice as it is stored now, and its version.
+
+    Attributes:
+        found: As the open found it.
+    """
 
     state: SliceState
     version: int
+    header: HotHeader
+    found: SliceState
+
+    def handle(self) -> OpenHandle:
+        """What the workflow carries of the open thread."""
+        fresh = self.version != self.header.slice_version
+        return OpenHandle(
+            epoch=self.header.epoch,
+            head=self.header.head,
+            slice_version=self.version,
+            **({"archived": False} if fresh else {}),
+        )
+
+    def lost(self, request: OpenSessionInput) -> dict[str, bool]:
+        """Tells the workflow if turns before the one under way were taken back, as it has forgotten."""
+        if request.reopen is None:
+            return {}
+        start, known = request.reopen.turn_start.position, request.known_epoch
+        gone = (each.to.position < start and forgotten(each, known) for each in self.found.taken_back)
+        return {"taken_back": True} if any(gone) else {}
 
 
 def forgotten(taken: TakenBack, known: int | None) -> bool:
     """Whether it was done after the point to which the workflow, whose epoch is ``known``, was reset."""
     return known is not None and taken.epoch > known
-
-
-def begins_nowhere(state: SliceState, request: OpenSessionInput) -> bool:
-    """Whether turns before the one under way were taken back, as the workflow no longer knows."""
-    if request.reopen is None:
-        return False
-    start, known = request.reopen.turn_start.position, request.known_epoch
-    return any(each.to.position < start and forgotten(each, known) for each in state.taken_back)
 
 
 def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> SliceState:
@@ -64,11 +80,11 @@ async def tidied(
     Raises:
         FencedError: A newer open has the thread.
     """
-    version = header.slice_version
+    version, found = header.slice_version, stored
     for _ in range(_TRIES):
         wanted = tidy(stored, header, request)
         if wanted == stored:
-            return Tidied(stored, version)
+            return Tidied(stored, version, header, found)
         data = canonical(wanted.model_dump(mode="json", exclude_defaults=True))
         try:
             version = await threads.save_slice(request.thread_id, header.epoch, data, version)
@@ -76,5 +92,5 @@ async def tidied(
             facts = await threads.facts(request.thread_id)
             stored, version = parse_state(facts.slice), facts.slice_version
         else:
-            return Tidied(wanted, version)
+            return Tidied(wanted, version, header, found)
     raise StoreUnavailableError(f"thread {request.thread_id!r}: its state kept changing while it was opened")

@@ -18,7 +18,7 @@ from helix_temporal.activities._suspensions import (
     usage_before,
     waits_at,
 )
-from helix_temporal.activities._tidying import begins_nowhere, tidied
+from helix_temporal.activities._tidying import tidied
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -30,7 +30,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.sessions import CallPolicy, OpenHandle, SliceState, SuspendedTurn
+from helix_temporal.models.sessions import CallPolicy, SliceState, SuspendedTurn
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -112,19 +112,14 @@ class SessionActivities:
                 await self._fork(request, epoch, state, progress)
             opened = await self._threads.open(_as_open(request, epoch, agent, state), progress)
             header = opened.header
-            kept_slice = SliceState.model_validate_json(header.slice) if header.slice else state
-            tidy = await tidied(self._threads, request, header, kept_slice)
+            found = SliceState.model_validate_json(header.slice) if header.slice else state
+            tidy = await tidied(self._threads, request, header, found)
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
             suspended = await self._suspended(request, header, stored)
             await self._streams.opened(request, epoch)
         return OpenSessionResult(
-            handle=OpenHandle(
-                epoch=epoch,
-                head=header.head,
-                slice_version=tidy.version,
-                **({} if tidy.version == header.slice_version else {"archived": False}),
-            ),
+            handle=tidy.handle(),
             facts=agent.facts(),
             policy=self._policy,
             created=opened.created,
@@ -134,7 +129,7 @@ class SessionActivities:
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
-            **({"taken_back": True} if begins_nowhere(kept_slice, request) else {}),
+            **tidy.lost(request),
             **({} if suspended is None else {"suspended": suspended}),
             **({"answered": stored.answered} if stored.answered else {}),
         )
