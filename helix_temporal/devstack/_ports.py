@@ -44,15 +44,6 @@ class Ports:
         return Ports(**chosen)
 
 
-def free_ports(count: int) -> list[int]:
-    """That many distinct free ports.
-
-    Raises:
-        PortTakenError: None were found in a thousand tries.
-    """
-    return [free_port() for _ in range(count)]
-
-
 def free_port(preferred: int | None = None) -> int:
     """``preferred`` if it is free, else any free port."""
     source = random.SystemRandom()

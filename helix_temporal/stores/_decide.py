@@ -16,7 +16,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     StaleStateError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, size_of
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Archived,
@@ -264,11 +264,6 @@ def ends_turn(step: StepAppend, stored: Sequence[Record]) -> bool:
     a later attempt's own answer would have been.
     """
     return step.commits and stored[-1].kind != Kind.CALLS
-
-
-def step_end(step: StepAppend, stored: Sequence[Record]) -> Head:
-    """The head just after this step."""
-    return head_after(step.head, stored)
 
 
 def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:

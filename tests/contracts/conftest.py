@@ -9,6 +9,7 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from tests import _postgres, _redis
+from tests.unit.stores._redis import backend_on
 
 
 @pytest.fixture(scope="class")
@@ -39,6 +40,20 @@ async def connected_again(
 async def another_postgres(postgres: PostgresBackend, connected_again: PostgresBackend) -> PostgresBackend:
     """Other connections to the tables that were emptied."""
     return connected_again
+
+
+@pytest.fixture
+async def redis(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """An empty prefix of a real server."""
+    async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
+        yield backend
+
+
+@pytest.fixture
+async def another_redis(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
+    """Other connections to the same prefix."""
+    async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
+        yield backend
 
 
 @pytest.fixture(scope="class")

@@ -1,6 +1,5 @@
 """Every lock manager keeps the same promises."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
-from tests.unit.stores._redis import backend_on
 
 
 class TestMemoryLocks(LocksContract):
@@ -65,9 +63,9 @@ class RedisContract(LocksContract, ServerClockContract):
         return redis.locks
 
     @pytest.fixture
-    async def another(self, other_redis: RedisBackend) -> RedisLocks:
+    async def another(self, another_redis: RedisBackend) -> RedisLocks:
         """Other connections to the same server."""
-        return other_redis.locks
+        return another_redis.locks
 
     @pytest.fixture
     async def threads(self, redis: RedisBackend) -> HotThreads:
@@ -76,17 +74,7 @@ class RedisContract(LocksContract, ServerClockContract):
 
 
 class TestRedisLocks(RedisContract):
-    @pytest.fixture
-    async def redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
-        """One server."""
-        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
-            yield backend
-
-    @pytest.fixture
-    async def other_redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
-        """The same server."""
-        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
-            yield backend
+    """On one server."""
 
 
 class TestRedisClusterLocks(RedisContract):
@@ -96,6 +84,6 @@ class TestRedisClusterLocks(RedisContract):
         return cluster
 
     @pytest.fixture
-    async def other_redis(self, another_cluster: RedisBackend) -> RedisBackend:
+    async def another_redis(self, another_cluster: RedisBackend) -> RedisBackend:
         """The same three."""
         return another_cluster

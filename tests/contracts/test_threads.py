@@ -1,6 +1,5 @@
 """Every thread store keeps the same promises: alone or over an archive, in memory or on real servers."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -112,11 +111,3 @@ class TestPostgresOverDirectory(ArchivingThreadsContract):
     async def threads(self, postgres: PostgresBackend, blobs: FaultyBlobs) -> TieredThreads:
         """A database for what is being talked about, and an archive for the rest."""
         return TieredThreads(postgres.threads, blobs)
-
-
-@pytest.fixture
-async def redis(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
-    """One server, under a prefix of the test's own."""
-    backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=60)
-    yield backend
-    await backend.close()

@@ -1,6 +1,5 @@
 """Every usage store keeps the same promises."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.usage import RedisUsage
 from helix_temporal.testing.contracts.usage import UsageContract
-from tests.unit.stores._redis import backend_on
 
 
 class TestMemoryUsage(UsageContract):
@@ -59,23 +57,13 @@ class RedisContract(UsageContract):
         return redis.usage
 
     @pytest.fixture
-    async def another(self, other_redis: RedisBackend) -> RedisUsage:
+    async def another(self, another_redis: RedisBackend) -> RedisUsage:
         """Other connections to the same server."""
-        return other_redis.usage
+        return another_redis.usage
 
 
 class TestRedisUsage(RedisContract):
-    @pytest.fixture
-    async def redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
-        """One server."""
-        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
-            yield backend
-
-    @pytest.fixture
-    async def other_redis(self, redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
-        """The same server."""
-        async with backend_on(redis_url, redis_prefix, timeout=60) as backend:
-            yield backend
+    """On one server."""
 
 
 class TestRedisClusterUsage(RedisContract):
@@ -85,6 +73,6 @@ class TestRedisClusterUsage(RedisContract):
         return cluster
 
     @pytest.fixture
-    async def other_redis(self, another_cluster: RedisBackend) -> RedisBackend:
+    async def another_redis(self, another_cluster: RedisBackend) -> RedisBackend:
         """The same three."""
         return another_cluster

@@ -1,7 +1,6 @@
 """Pure: tool calls that a client, or a person, answers."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from helix_temporal.errors import TooLargeError
 from helix_temporal.models._json import canonical
@@ -16,13 +15,6 @@ from helix_temporal.models.states import (
 )
 from helix_temporal.stores.sessions._codec import digest
 from helix_temporal.stores.sessions._decisions import Decision, Seen
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The call belongs to another session of the tree."""
-
-    session_id: str
 
 
 def check_submission(submission: ToolResultSubmission) -> None:

@@ -173,10 +173,6 @@ class Threads:
         )
         return _standing(opened.header)
 
-    async def warmed(self, session_id: str, epoch: int) -> bool:
-        """Whether a cold thread was made hot."""
-        return self._store is not None and await self._store.hydrate(session_id, epoch) is not None
-
     async def newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
         """The ids of the newest messages, oldest first."""
         if at.head == EMPTY:
