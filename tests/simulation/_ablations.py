@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, _step_rules
+from helix_temporal.activities import _step, _step_rules, _suspensions
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
 from helix_temporal.coldtier._archive import Archive
@@ -14,6 +14,8 @@ from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._opening import Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.suspensions import Suspension
 from helix_temporal.stores import _decide as hot_rules
 from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.memory.threads import MemoryThreads
@@ -237,6 +239,28 @@ def kept_step(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
+def kept_turn(shop: Shop) -> Iterator[None]:
+    """An open cuts a turn that waits for somebody, as any other that has not ended."""
+
+    async def nothing(self: Opening, request: object, base: object) -> None:
+        return
+
+    with patch.object(Opening, "_kept", nothing):
+        yield
+
+
+@contextmanager
+def place_of_a_kept_turn(shop: Shop) -> Iterator[None]:
+    """A slice that says that a turn waits is believed wherever the thread stands."""
+
+    def believed(state: SliceState, head: Head) -> Suspension | None:
+        return state.suspended.model_copy(update={"head": head}) if state.suspended else None
+
+    with patch.object(_suspensions, "waits_at", believed):
+        yield
+
+
+@contextmanager
 def trim_of_archived(shop: Shop) -> Iterator[None]:
     """An open thread forgets its oldest messages, archived or not."""
 
@@ -297,6 +321,8 @@ GUARDS = {
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=93),
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=898),
         Guard(kept_step, 1000, known=28),
+        Guard(kept_turn, 100, known=17),
+        Guard(place_of_a_kept_turn, 1000, known=311),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }

@@ -12,12 +12,14 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import Head, Kind
-from helix_temporal.models.sessions import SliceState, UserMessage
+from helix_temporal.models.sessions import ExitReason, SliceState, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows._conversation import Conversation, open_conversation
 from helix_temporal.workflows._turns import Turn, TurnResult
+from helix_temporal.workflows._waits import Waits
 from tests.simulation._loop import settle
+from tests.simulation._people import People
 from tests.simulation._session import THREAD, Session, SimCalls, head_of, resumed
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Shop, Worker
@@ -40,7 +42,8 @@ class Story:
 
     def __init__(self, world: World, shop: Shop, plan: Plan) -> None:
         self._world, self._shop, self._plan = world, shop, plan
-        self._temporal = Temporal(world, shop.worker)
+        self.temporal = Temporal(world, shop.worker)
+        self._people = People(self, world)
         self._execution = 0
         self._acked: list[str] = []
         self._turns = 0
@@ -66,7 +69,7 @@ class Story:
         session, done = await self._begin(), 0
         while done < self._plan.turns:
             self._session = session
-            await self._idle()
+            await self.idle()
             try:
                 session, finished = await self._next(session)
             except FencedError as fenced:
@@ -91,7 +94,7 @@ class Story:
             return await getattr(self, f"_{what}")(session), 0
         elif world.chance(world.rates.beside):
             self._others()
-        await self._answered(session)
+        session = await self._answered(session)
         if world.chance(0.1):
             world.note("continued as new")
             session = resumed(session, session.talk.handle)
@@ -146,7 +149,8 @@ class Story:
         # asked at that moment: what was acknowledged as not archived may be lost.
         return "both stores failed at once" if forgotten and not unarchived <= archived else ""
 
-    async def _idle(self) -> None:
+    async def idle(self) -> None:
+        """Let time pass, perhaps."""
         if self._world.chance(0.5):
             await asyncio.sleep(self._world.between(0.01, 10.0))
 
@@ -158,12 +162,15 @@ class Story:
         request = OpenSessionInput(
             session_id=THREAD, thread_id=THREAD, agent="a", owner=f"exec{self._execution}"
         )
-        calls = SimCalls(self._world, self._temporal)
+        calls = SimCalls(self._world, self.temporal)
         opened = await self._until_open(calls, request)
         head = opened.handle.head
-        self._adopt(head)
-        session = Session(Conversation(request, opened.handle, opened.facts), list(self._acked), self._turns)
+        self._adopt(head, opened.suspended)
+        told = self._acked if opened.suspended is None else self._shop.log.ids(head)
+        session = Session(Conversation(request, opened.handle, opened.facts), list(told), self._turns)
         self._session = session
+        if opened.suspended is not None:
+            session = await self._people.take_up(session, opened.suspended)
         self._saved = [session.saved()]
         return session
 
@@ -175,7 +182,7 @@ class Story:
                 self._world.note("open refused")
         raise self._world.fail("cannot open")
 
-    def _adopt(self, head: Head) -> None:
+    def _adopt(self, head: Head, suspended: SuspendedTurn | None) -> None:
         """After a fresh open the thread is what users were told, and at most one whole turn more."""
         log, ids = self._shop.log, self._shop.log.ids(head)
         if self._before_reset is not None and ids[: len(self._before_reset[0])] == self._before_reset[0]:
@@ -188,6 +195,11 @@ class Story:
         if ids[: len(acked)] != acked:
             self._world.fail(f"acknowledged turns lost or changed: {head}, acknowledged {head_of(acked)}")
         more = ids[len(acked) :]
+        self._people.check_found(acked, ids, suspended)
+        if suspended is not None:
+            if not any(more[: len(ids)] == ids for ids in (self._unanswered, self._undone)):
+                self._world.fail(f"{more} waits, and was not asked for; {self._unanswered} was")
+            return
         if more:
             last = log.link(more[-1])
             if (
@@ -212,27 +224,43 @@ class Story:
             for _ in range(count)
         ]
 
-    def _turn(self, session: Session) -> Turn:
-        calls = SimCalls(self._world, self._temporal, session)
-        return Turn(calls, session.talk, number=session.turns + 1, max_steps=4)
+    def turn(self, session: Session, waits: Waits | None = None) -> Turn:
+        """A turn of this session."""
+        calls = SimCalls(self._world, self.temporal, session)
+        return Turn(calls, session.talk, number=session.turns + 1, max_steps=4, waits=waits)
 
-    async def _answered(self, session: Session) -> None:
+    async def _answered(self, session: Session) -> Session:
         """A turn to its end; its answer is given to the users."""
         messages = self._messages()
         if self._acked and not self._fresh_from_reset and self._world.chance(0.05):
             messages = [
                 UserMessage(id=next(each for each in self._acked[::-1] if each[0] == "u"), text="again")
             ]
-        turn = self._turn(session)
+        waits = self._people.waits() if self._world.chance(0.8) else None
+        turn = self.turn(session, waits)
         if self._world.chance(0.05):
             turn.interrupted = True
         before, self._unanswered = session.talk.turns_run_again, [each.id for each in messages]
         result = await turn.run(messages)
-        self._unanswered = []
         self._fresh_from_reset, self._before_reset = False, None
+        if waits is not None and result.exit_reason is ExitReason.SUSPENDED:
+            return await self._people.until_over(session, waits)
+        self._unanswered = []
         self._acknowledge(session, result, before)
         if self._plan.wipes and self._world.chance(0.35):
-            await SimCalls(self._world, self._temporal).evict(THREAD, session.talk.handle.epoch)
+            await SimCalls(self._world, self.temporal).evict(THREAD, session.talk.handle.epoch)
+        return session
+
+    def over(self, session: Session, result: TurnResult) -> None:
+        """A turn that waited is over."""
+        self._unanswered = []
+        self._acknowledge(session, result, session.talk.turns_run_again)
+
+    def aborted(self, session: Session) -> None:
+        """A turn that waited was cut."""
+        self._unanswered = []
+        if session.talk.head != head_of(self._acked):
+            self._world.fail(f"aborted, and at {session.talk.head}; acknowledged {head_of(self._acked)}")
 
     def _acknowledge(self, session: Session, result: TurnResult, run_again: int) -> None:
         world = self._world
@@ -282,7 +310,7 @@ class Story:
         """A turn whose workflow ends at any moment of it; whether it was answered before that."""
         messages = self._messages()
         self._unanswered = [each.id for each in messages]
-        task = self._world.loop.create_task(self._turn(session).run(messages))
+        task = self._world.loop.create_task(self.turn(session).run(messages))
         before = session.talk.turns_run_again
         wake = self._world.loop.create_future()
         task.add_done_callback(partial(settle, wake))
@@ -303,6 +331,10 @@ class Story:
         self._world.note("terminated")
         if not await self._interrupted_turn(session) and self._world.chance(self._world.rates.late_open):
             await self._late_open(session)
+        return await self.next_execution(session)
+
+    async def next_execution(self, session: Session) -> Session:
+        """Nothing cleans up; another execution opens the thread."""
         self._older.append(session.saved())
         return await self._begin()
 
@@ -313,7 +345,7 @@ class Story:
         async def work(worker: Worker) -> object:
             return await worker.open(request)
 
-        self._temporal.late("open*", work, epoch)
+        self.temporal.late("open*", work, epoch)
 
     async def _cancel(self, session: Session) -> Session:
         """Cancelled in mid-turn: the finaliser closes the epoch, late attempts are refused."""
@@ -321,11 +353,11 @@ class Story:
         if not await self._interrupted_turn(session):
             await self._finalise(session)
         self._older.append(session.saved())
-        await self._idle()
+        await self.idle()
         return await self._begin()
 
     async def _finalise(self, session: Session) -> None:
-        calls, epoch = SimCalls(self._world, self._temporal), session.talk.handle.epoch
+        calls, epoch = SimCalls(self._world, self.temporal), session.talk.handle.epoch
         try:
             await calls.flush(THREAD, epoch, closes=True)
         except ConflictError as error:
@@ -339,14 +371,18 @@ class Story:
     async def _end(self, session: Session) -> Session:
         """Ended well: flushed and dropped from the hot tier."""
         self._world.note("ended")
-        calls, epoch = SimCalls(self._world, self._temporal), session.talk.handle.epoch
+        return await self.left(session)
+
+    async def left(self, session: Session) -> Session:
+        """Flushed and dropped from the hot tier; another execution opens the thread."""
+        calls, epoch = SimCalls(self._world, self.temporal), session.talk.handle.epoch
         try:
             await calls.flush(THREAD, epoch, closes=False)
             await calls.evict(THREAD, epoch)
         except ConflictError as error:
             self._world.note(f"flush at the end refused: {type(error).__name__}")
         self._older.append(session.saved())
-        await self._idle()
+        await self.idle()
         return await self._begin()
 
     # -- resets and rewinds
@@ -371,7 +407,7 @@ class Story:
         ghost, messages = session.saved(), self._messages()
         ghost.is_undone = True
         self._undone = [each.id for each in messages]
-        task = self._world.loop.create_task(self._turn(ghost).run(messages))
+        task = self._world.loop.create_task(self.turn(ghost).run(messages))
         await asyncio.sleep(self._world.between(0.0005, 0.1))
         task.cancel()
         await asyncio.wait([task])
@@ -381,7 +417,7 @@ class Story:
         self._world.note("reset of an older execution")
         try:
             session.is_outdated = True
-            await self._turn(session).run(self._messages())
+            await self.turn(session).run(self._messages())
         except FencedError:
             return
         except HelixError as error:
@@ -400,7 +436,7 @@ class Story:
         request = session.talk.request.model_copy(update={"mode": "continue", "rewind_to": to})
         turns = sum(1 for end in ends if 0 < end <= to.position)
         self._session = None
-        opened = await self._until_open(SimCalls(world, self._temporal), request)
+        opened = await self._until_open(SimCalls(world, self.temporal), request)
         if opened.handle.head != to:
             world.fail(f"rewound to {to}, opened at {opened.handle.head}")
         self._acked, self._turns, self._recount = log.ids(to), turns, True
@@ -436,7 +472,7 @@ class Story:
             if made.segments_after < made.segments_before:
                 self._world.note("compacted", made)
 
-        self._temporal.background("compact", work)
+        self.temporal.background("compact", work)
 
     def _collect(self) -> None:
         # A fork's thread is collected from the start, so that it may lose what it copies again and again.
@@ -448,7 +484,7 @@ class Story:
             if made.objects_deleted:
                 self._world.note("garbage collected", made)
 
-        self._temporal.background("collect", work)
+        self.temporal.background("collect", work)
 
     def _sweep(self) -> None:
         """The janitor flushes with the record's own epoch, and now and then drops what is archived."""
@@ -461,7 +497,7 @@ class Story:
                 if evicts:
                     await worker.threads.evict(THREAD, header.epoch)
 
-        self._temporal.background("sweep", work, refusals=(ConflictError, ThreadNotFoundError))
+        self.temporal.background("sweep", work, refusals=(ConflictError, ThreadNotFoundError))
 
     def _fork(self) -> None:
         target, epoch = f"fork{len(self._forks)}", self._world.epoch()
@@ -476,7 +512,7 @@ class Story:
             self._forks[target] = self._shop.log.ids(facts.head)
             self._check_fork(target)
 
-        self._temporal.background(
+        self.temporal.background(
             "fork", work, refusals=(ConflictError, ThreadNotFoundError, InvalidRequestError)
         )
 
@@ -490,7 +526,7 @@ class Story:
 
     async def _reading(self) -> None:
         """A reader outside sees whole finished turns and nothing else."""
-        world, worker = self._world, self._temporal.process().worker
+        world, worker = self._world, self.temporal.process().worker
         backward, start, stop = world.chance(0.5), 0, None
         for _ in range(1 + int(world.draw() * 5)):
             limit, size = 1 + int(world.draw() * 12), int(world.between(50, 5000))
@@ -570,7 +606,7 @@ class Story:
         async def work(worker: Worker) -> None:
             await worker.threads.delete(THREAD, epoch)
 
-        await self._temporal.activity("delete", work)
+        await self.temporal.activity("delete", work)
         await asyncio.sleep(25.0)
         if not self._shop.log.manifest(THREAD).deleted:
             self._world.fail("the thread was deleted, and is there")

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix_temporal.activities import Payloads, SessionActivities, StepLimits, Stepper, ToolRunner
-from helix_temporal.agents import Agent, AgentRegistry, ContextPolicy, Tool, ToolContext, ToolOutcome
+from helix_temporal.agents import (
+    Agent,
+    AgentRegistry,
+    ContextPolicy,
+    Tool,
+    ToolContext,
+    ToolOutcome,
+    client_tool,
+)
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import Held, TieredThreads
 from helix_temporal.coldtier._layout import Layout
@@ -23,6 +31,7 @@ from tests.simulation._log import Log
 from tests.simulation._world import World, attempt_of
 
 STEP_SECONDS = 0.5
+TOOLS = ("look", "look", "look", "moody", "person", "unknown")
 INLINE_RESULT = 60
 HOLDING_LITTLE = Held(archived_bytes=300, messages=5)
 
@@ -44,7 +53,8 @@ class Moody:
         if world.draw() < 0.35 and steps < 9:
             calls = tuple(
                 ToolCall(
-                    id=f"call{n}", name=world.random.choice(("look", "look", "look", "moody", "unknown"))
+                    id=f"call{n}",
+                    name=world.random.choice(("look", "look", "look", "moody", "person", "unknown")),
                 )
                 for n in range(1 + int(world.draw() * 2.5))
             )
@@ -74,7 +84,7 @@ class Shop:
         agent = Agent(
             name="a",
             model=Moody(world),
-            tools=[_tool(world, "look"), _tool(world, "moody")],
+            tools=[_tool(world, "look"), _tool(world, "moody"), client_tool("person")],
             context=ContextPolicy(max_messages=8, max_bytes=2000),
             max_steps=6,
             parallel_tools=world.chance(0.7),

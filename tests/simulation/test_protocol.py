@@ -33,6 +33,13 @@ FAULTS = (
     "rewound",
     "evict: dropped",
     "taken over by a dead execution",
+    "turn waits for somebody",
+    "suspended turn found",
+    "suspended turn gone on with",
+    "suspended turn given up",
+    "suspended turn aborted",
+    "terminated while suspended",
+    "left while suspended",
 )
 PARTS_OF_THE_ARCHIVE = (
     "manifest: segment added",

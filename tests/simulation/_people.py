@@ -1,0 +1,120 @@
+"""Turns that wait for people: answered, left and taken up again, stopped, wherever the execution ended."""
+
+from typing import TYPE_CHECKING
+
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import ExitReason, SuspendedTurn
+from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.suspensions import INTERRUPTED, SubmitInput
+from helix_temporal.workflows._conversation import reopen
+from helix_temporal.workflows._turns import TurnResult
+from helix_temporal.workflows._waits import Waits
+from tests.simulation._session import Session, SimCalls, head_of
+from tests.simulation._world import World
+
+if TYPE_CHECKING:
+    from tests.simulation._story import Story
+
+
+class People:
+    """Answers what sessions ask for, sooner or later.
+
+    Attributes:
+        asked: Where the thread stands that somebody was told waits; None while nobody was.
+    """
+
+    asked: Head | None
+
+    def __init__(self, story: "Story", world: World) -> None:
+        self._story, self._world = story, world
+        self.asked = None
+
+    def waits(self) -> Waits:
+        """What one execution waits for."""
+        return Waits(lambda: int(self._world.loop.time() * 1000))
+
+    def check_found(self, acked: list[str], ids: list[str], found: SuspendedTurn | None) -> None:
+        """What a fresh open found: a turn that somebody was told of waits still."""
+        asked = self.asked
+        if asked is not None and (found is None or found.head != asked):
+            self._world.fail(f"a turn was said to wait at {asked}; the open found {found and found.head}")
+        if found is None:
+            return
+        if found.start != head_of(acked) or found.head != head_of(ids):
+            self._world.fail(
+                f"the turn found waiting is at {found.start}–{found.head}, not behind what was told"
+            )
+        users = [message.id for message in found.messages]
+        if ids[len(acked) :][: len(users)] != users:
+            self._world.fail(f"{users} is not whose turn waits")
+
+    async def take_up(self, session: Session, found: SuspendedTurn) -> Session:
+        """The next execution goes on with the turn."""
+        self._world.note("suspended turn found")
+        waits = self.waits()
+        waits.begin(found)
+        return await self.until_over(session, waits)
+
+    async def until_over(self, session: Session, waits: Waits) -> Session:
+        """Until nothing waits; the session, or the one that came after it."""
+        story, world = self._story, self._world
+        while waits.turn is not None:
+            self.asked = waits.turn.head
+            world.note("turn waits for somebody")
+            await story.idle()
+            luck = world.draw()
+            if luck < 0.2:
+                world.note("terminated while suspended")
+                return await story.next_execution(session)
+            if luck < 0.4:
+                world.note("left while suspended")
+                return await story.left(session)
+            if luck < 0.5:
+                await self._abort(session, waits)
+            elif luck < 0.6:
+                waits.give_up(INTERRUPTED)
+                await self._end(session, waits)
+            else:
+                await self._answer(session, waits)
+        return session
+
+    async def _answer(self, session: Session, waits: Waits) -> None:
+        world, turn = self._world, waits.turn
+        assert turn is not None
+        for call in turn.waiting:
+            outcome = world.random.choice(("result", "result", "error", "denied"))
+            request = SubmitInput.model_validate({"call": call.id, "outcome": outcome, "text": "said"})
+            if waits.submit(request).status != "submitted":
+                world.fail(f"the answer to {call.id} was not taken")
+            if waits.submit(request).status != "already_completed":
+                world.fail(f"{call.id} was answered twice")
+        known = turn.model_copy(update={"known": waits.known()})
+        self.asked = None
+        result = await self._story.turn(session, waits).resume(known)
+        self._world.note("suspended turn gone on with")
+        self._over(session, result)
+
+    async def _end(self, session: Session, waits: Waits) -> None:
+        turn = waits.turn
+        assert turn is not None
+        self.asked = None
+        self._world.note("suspended turn given up")
+        self._over(session, await self._story.turn(session, waits).give_up(turn, ExitReason.INTERRUPTED))
+
+    def _over(self, session: Session, result: TurnResult) -> None:
+        if result.exit_reason is not ExitReason.SUSPENDED:
+            self._story.over(session, result)
+
+    async def _abort(self, session: Session, waits: Waits) -> None:
+        """Cut at the turn's start; no late attempt brings it back."""
+        turn = waits.turn
+        assert turn is not None
+        self.asked = None
+        calls = SimCalls(self._world, self._story.temporal, session)
+        heads = ReopenHeads(known=turn.start, turn_start=turn.start)
+        await reopen(calls, session.talk, heads, abandoned=turn.run_id)
+        self._world.note("suspended turn aborted")
+        session.untold.update(session.told[turn.start.position :])
+        session.told = session.told[: turn.start.position]
+        waits.end()
+        self._story.aborted(session)
