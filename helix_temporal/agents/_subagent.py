@@ -52,7 +52,7 @@ class AgentTool(Tool):
 
     def facts(self, agent: str) -> ToolFacts:
         """What the workflow must know to run it."""
-        given: dict[str, Any] = {"task_queue": self.task_queue, "argument": self.argument}
+        given = {"task_queue": self.task_queue, "argument": self.argument, **self.waiting()}
         return ToolFacts(
             name=self.name,
             activity=f"helix.tools.{agent}.{self.name}",
@@ -73,6 +73,8 @@ def agent_tool(
     parameters: Mapping[str, JsonValue] | type[BaseModel] | None = None,
     timeout: float | timedelta = DEFAULT_TIMEOUT,
     task_queue: str | None = None,
+    approval: bool = False,
+    answer_within: float | timedelta | None = None,
 ) -> Tool:
     """Make an agent a tool of another: each call is a session of its own, a child of the caller's.
 
@@ -86,18 +88,23 @@ def agent_tool(
             JSON.  By default there is one, ``task``, and the sub-agent gets its text.
         timeout: Seconds that it has for its answer, waiting for people included.
         task_queue: Where its session runs; its worker must have the same stores.
+        approval: Each call waits until somebody has approved it.
+        answer_within: Seconds that somebody has for that; None for no deadline.
 
     Raises:
         InvalidConfigError: A name or an option is outside what is allowed.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     check_seconds(seconds, f"tool {name!r}: timeout")
+    within = answer_within
     return AgentTool(
         name=name,
         handler=_not_here,
         description=description,
         parameters=_PARAMETERS if parameters is None else _schema(parameters),
         timeout=seconds,
+        approval=approval,
+        answer_within=within.total_seconds() if isinstance(within, timedelta) else within,
         agent=agent.name if isinstance(agent, Agent) else agent,
         thread=thread,
         task_queue=task_queue,

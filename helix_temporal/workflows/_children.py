@@ -79,6 +79,7 @@ class Children:
     waits: ChildWaits = field(default_factory=ChildWaits)
     cut: list[str] = field(default_factory=list)
     _running: list[_Child] = field(default_factory=list)
+    _interrupted: str | None = None
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
@@ -97,12 +98,13 @@ class Children:
         start = _start(facts, request, child.session_id, message, link)
         # Calls of one continuing thread are served one after the other.
         async with self._turns.setdefault(child.session_id, asyncio.Lock()):
-            if child.interrupted:
+            if request.run_id is not None and request.run_id == self._interrupted:
                 return interrupted(child.session_id)
             return await self._follow(child, facts, start)
 
-    async def interrupt(self) -> None:
-        """Let each running child end after its present step."""
+    async def interrupt(self, run_id: str) -> None:
+        """Let each child of this turn end after its present step, and none begin."""
+        self._interrupted = run_id
         for child in tuple(self._running):
             child.interrupted = True
             await _pass_on(child)

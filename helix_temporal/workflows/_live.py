@@ -286,6 +286,7 @@ class Handlers:
         if self._live.is_suspended and self._live.exits and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
         entry = known or self._live.inbox.put(message, asked=True)
+        await self._supersede_below()
         told = entry.told
         await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
         result = entry.result or entry.told
@@ -297,7 +298,19 @@ class Handlers:
             return SendResult(accepted=False)
         if self._live.inbox.answered(message.id) is None:
             self._live.inbox.put(message)
+            await self._supersede_below()
         return SendResult(accepted=True)
+
+    async def _supersede_below(self) -> None:
+        """A message ends a turn whose sub-agents wait, where the session is set so."""
+        if self._live.supersedes and self._live.waits_below and self._live.inbox:
+            await self._interrupt()
+
+    async def _interrupt(self) -> None:
+        """Let the turn, and those of its sub-agents, end after the present step."""
+        if self._live.turn is not None:
+            self._live.turn.interrupted = True
+            await self._calls.children.interrupt(self._live.turn.run_id)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if self._live.is_suspended:
@@ -309,8 +322,7 @@ class Handlers:
         if request.run_id not in {None, under_way, under_way.split(".", 1)[0]}:
             return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
-            self._live.turn.interrupted = True
-            await self._calls.children.interrupt()
+            await self._interrupt()
         else:
             self._live.aborting = True
             self._live.turn_task.cancel()
@@ -329,11 +341,9 @@ class Handlers:
         if self._live.is_suspended:
             self._live.stopping = "interrupt"
             return
-        if self._live.turn is not None:
-            self._live.turn.interrupted = True
-            await self._calls.children.interrupt()
-        elif self._input.parent is not None:
+        if self._live.turn is None and self._input.parent is not None:
             self._live.interrupted = True
+        await self._interrupt()
 
     async def _on_close(self) -> None:
         self._live.close = True

@@ -115,6 +115,8 @@ class Team:
             leads("of-picky", agent_tool("helper", agent="picky")),
             Agent(name="asker", model=self, tools=[ask_user()]),
             Agent(name="hurried", model=self, tools=[ask_user(answer_within=1)]),
+            leads("approved", agent_tool("helper", agent="helper", approval=True)),
+            leads("serial", agent_tool("helper", agent="helper"), parallel_tools=False),
             leads("asks", agent_tool("helper", agent="asker")),
             leads("asks-on", agent_tool("helper", agent="asker", thread="continue")),
             leads("asks-below", agent_tool("helper", agent="asks")),
@@ -125,7 +127,7 @@ class Team:
 
 def _questions(request: ModelRequest) -> ModelResponse:
     """Ask the user each word of the task; then tell what the user said."""
-    results = []
+    results: list[str] = []
     for message in reversed(request.messages):
         if message.role != "tool":
             break

@@ -103,6 +103,20 @@ async def test_an_interrupt_lets_sub_agents_end_after_their_step(crew: Crew, sid
     assert [each.status for each in await crew.children(sid)] == ["interrupted"]
 
 
+@pytest.mark.parametrize("agent", ["continue", "serial"])
+async def test_an_interrupt_keeps_sub_agents_from_beginning(crew: Crew, sid: str, agent: str) -> None:
+    """Those whose turn has not come would only cost."""
+    crew.team.leads[sid] = lambda request: ask(f"tool hold {sid}", "two")
+    asked = asyncio.create_task(crew.sessions.ask(sid, "go", agent=agent, timeout=60))
+    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
+    await crew.sessions.stop(sid)
+    crew.team.gates[sid].opened.set()
+    assert (await asked).status is AskStatus.INTERRUPTED
+    *_, first, second = await crew.messages(sid)
+    assert "was interrupted" in first.text
+    assert second.text == "The sub-agent was interrupted before it began."
+
+
 async def test_a_session_that_is_closed_lets_its_sub_agents_finish(crew: Crew, sid: str) -> None:
     """Closing is for what comes after."""
     asked = await held(crew, sid)

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.errors import SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.suspensions import PendingCall, ToolApproval
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
@@ -142,6 +142,30 @@ async def test_an_interrupt_ends_what_waits_below(crew: Crew, sid: str) -> None:
     assert (result.status, result.exit_reason) == (AskStatus.INTERRUPTED, "interrupted")
     for each in sessions:
         assert [message.role for message in await crew.messages(each)] == ["user", "assistant", "tool"]
+
+
+async def test_a_message_supersedes_what_waits_below_where_the_session_is_set_so(
+    crew: Crew, sid: str
+) -> None:
+    """The person goes on without answering."""
+    client = crew.client(while_suspended="supersede")
+    assert (await client.ask(sid, "colour?", agent="asks", timeout=30)).status is AskStatus.SUSPENDED
+    crew.team.leads[sid] = lambda request: "fine"
+    assert (await client.ask(sid, "never mind", timeout=30)).text == "fine"
+    roles = [each.role for each in await crew.messages(sid)]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
+
+
+async def test_a_call_of_a_sub_agent_may_have_to_be_approved(crew: Crew, sid: str) -> None:
+    """It costs, or does what nobody wants undone."""
+    result = await crew.sessions.ask(sid, "dear", agent="approved", timeout=30)
+    (call,) = result.pending
+    assert (call.kind, call.route) == ("approval", ())
+    leave = ToolApproval(approval_id=call.id, approved=True)
+    reply = await crew.sessions.submit_approval(sid, leave, wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.text == "1: dear"
+    assert [each.status for each in await crew.children(sid)] == ["completed"]
 
 
 async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, sid: str) -> None:
