@@ -353,7 +353,7 @@ def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
     Raises:
         InvalidMessageError: It cannot be written as JSON: a number that is not finite, bad text.
     """
-    fields: dict[str, Any] = {**defaults, **chunk.model_dump(exclude_unset=True)}
+    fields: dict[str, Any] = {**defaults, **chunk.model_dump(exclude_unset=True, warnings=False)}
     try:
         return orjson.dumps(fields)
     except TypeError as error:
@@ -371,7 +371,10 @@ def from_bytes(body: bytes) -> ChunkBase:
     """
     try:
         fields = orjson.loads(body)
-        model = _MODELS.get(fields["type"], UnknownChunk)
+        kind: object = fields["type"]
+        model = _MODELS.get(kind, UnknownChunk) if isinstance(kind, str) else None
+        if model is None:
+            raise TypeError("type")
         try:
             return model.model_validate(fields)
         except (ValidationError, InvalidMessageError):

@@ -156,7 +156,7 @@ class Reading(Generic[T]):
         return self._feed
 
     def _leave(self) -> None:
-        feed, self._feed = self._feed, None
+        feed, self._feed, self._live = self._feed, None, False
         if feed is not None:
             feed.leave(self)
 
