@@ -1,0 +1,78 @@
+"""Names of sub-agents' sessions, and references to content in other threads."""
+
+import pytest
+
+from helix_temporal.models.children import (
+    MessageRef,
+    PayloadRef,
+    call_of,
+    child_session_id,
+    is_message_ref,
+    message_ref,
+    payload_ref,
+    task_of,
+)
+from helix_temporal.models.ids import validate_id
+
+
+def test_a_call_has_one_session_however_often_it_is_made() -> None:
+    """Retries, replays and resets find it."""
+    names = {child_session_id("s", "helper", "new", "abc.0") for _ in range(3)}
+    assert names == {"s>helper>abc.0"}
+
+
+def test_calls_of_a_continuing_tool_share_a_session() -> None:
+    """It is one conversation."""
+    assert child_session_id("s", "pal", "continue", "a.0") == child_session_id("s", "pal", "continue", "b.1")
+
+
+@pytest.mark.parametrize("parent", ["p" * 256, "é" * 256, "𝄞" * 128])
+def test_names_stay_ids_however_long_the_parents_is(parent: str) -> None:
+    """Eight levels of them, too."""
+    name = parent
+    for level in range(8):
+        name = child_session_id(name, "t" * 64, "new", f"{'a' * 16}.{level}")
+        validate_id(name)
+
+
+def test_long_names_differ_where_their_calls_do() -> None:
+    """What is left out is in the digest."""
+    names = {child_session_id("p" * 256, "helper", "new", f"abc.{number}") for number in range(20)}
+    assert len(names) == 20
+
+
+def test_a_calls_name_is_that_of_its_result() -> None:
+    """Session ids may hold the character that parts a key."""
+    assert call_of("a/b/c/answer/3") == "answer.3"
+
+
+def test_references_come_back_as_they_were() -> None:
+    """Whatever is in the ids."""
+    ref = MessageRef(thread_id='a"b/ü', position=7, id="m>1", call=0, argument="task")
+    aside = PayloadRef(thread_id='a"b/ü', name="0001/x")
+    assert (message_ref(ref.named()), payload_ref(aside.named())) == (ref, aside)
+    assert is_message_ref(ref.named())
+    assert is_message_ref(aside.named())
+
+
+@pytest.mark.parametrize("text", ["00000000000000000001/abc", "thread:", "thread:[]", "payload:{}", ""])
+def test_what_is_no_reference_is_none(text: str) -> None:
+    """A broken one is not there, and no error in the middle of a step."""
+    assert (message_ref(text), payload_ref(text)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "task"),
+    [
+        ({"task": "do it"}, "task", "do it"),
+        ({"task": " "}, "task", None),
+        ({"task": 7}, "task", None),
+        ({}, "task", None),
+        ({"b": 1, "a": "x"}, None, '{"a":"x","b":1}'),
+    ],
+)
+def test_the_task_is_one_argument_or_all_of_them(
+    arguments: dict[str, object], argument: str | None, task: str | None
+) -> None:
+    """A model that gives none is told so."""
+    assert task_of(arguments, argument) == task
