@@ -113,15 +113,16 @@ class Follow:
             raise error
 
     async def _start(self) -> int | None:
-        if self._place == "turn":
+        place = self._place
+        if isinstance(place, str):
             return await newest_turn(self._store, self._session_id)
-        if self._place and self._turn.unknown:
+        if place and self._turn.unknown:
             # Which run answers the message was told before this place, if that lies within its turn.
-            async with contextlib.aclosing(kept(self._store, self._session_id, self._place)) as earlier:
+            async with contextlib.aclosing(kept(self._store, self._session_id, place)) as earlier:
                 async for stored in earlier:
                     self._turn.takes(stored)
             self._over = self._turn.over
-        return self._place
+        return place
 
     async def _reader(self, pauses: "_Pauses") -> ResumableReader | None:
         assert not isinstance(self._place, str)

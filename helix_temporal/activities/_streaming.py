@@ -126,15 +126,16 @@ class Streaming:
                 await outlet.settle(*items)
 
     def _outlet(self, session_id: str, run: str, fence: int | None, agent: str | None) -> Outlet:
-        store, opens = self._store, None
-        if store is not None:
+        store, what = self._store, f"session {session_id!r}"
+        if store is None:
+            return Outlet(None, what)
 
-            async def opens() -> StreamWriter:
-                return await store.create_writer(
-                    session_id, agent_id=run, agent_type=agent, run_id=run, fence=fence, resume=True
-                )
+        async def opens() -> StreamWriter:
+            return await store.create_writer(
+                session_id, agent_id=run, agent_type=agent, run_id=run, fence=fence, resume=True
+            )
 
-        return Outlet(opens, f"session {session_id!r}", self._grace)
+        return Outlet(opens, what, self._grace)
 
 
 class StepStream:
