@@ -2,12 +2,12 @@
 
 import base64
 import uuid
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from temporalio.client import Client
 
 from helix_temporal._updates import root_error
-from helix_temporal.errors import CheckpointNotFoundError, ThreadNotFoundError
+from helix_temporal.errors import CheckpointNotFoundError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
     FindTurnInput,
@@ -40,6 +40,9 @@ from helix_temporal.workflows import (
 )
 
 R = TypeVar("R")
+
+MAX_NEWEST: Final = 500
+"""Turns that one page of the newest may have."""
 
 
 class SessionReader:
@@ -126,8 +129,10 @@ class SessionReader:
 
         Raises:
             ThreadNotFoundError: There is no such thread.
-            InvalidRequestError: No turn begins at ``start``.
+            InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
         """
+        if newest is not None and not 1 <= newest <= MAX_NEWEST:
+            raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
         found: list[TurnInfo] = []
         after: int | None = start
         while after is not None and (limit is None or len(found) < limit):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from temporalio.worker import Replayer
 
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.client import SessionHandle
@@ -22,6 +23,7 @@ from helix_temporal.facade import fork_session
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.usage import TokenUsageEntry
+from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, Gate, first_tools_then
@@ -157,6 +159,8 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     assert [each.message_ids for each in later] == [("m-two",)]
     with pytest.raises(InvalidRequestError, match="no turn begins at 2"):
         await handle.turns(start=2)
+    with pytest.raises(InvalidRequestError, match="newest 0"):
+        await handle.turns(newest=0)
 
 
 async def test_whoever_waits_for_a_change_hears_of_the_next_turn_and_leaves_no_trace(
@@ -341,6 +345,17 @@ async def test_a_turn_is_regenerated_with_the_same_words(kept: Stand, sid: str) 
     await kept.finish(sid)
     assert (await handle.regenerate(operation_id="op")).text == "second"
     assert await kept.texts(sid) == ["one", "1: one", "two", "second"]
+
+
+async def test_a_history_with_turns_taken_back_replays(stand: Stand, sid: str) -> None:
+    """A worker that takes such a session over must come to the same decisions."""
+    handle = stand.sessions.session(sid, agent="main")
+    await talk(handle, "one", "two", "three")
+    waiting = [asyncio.create_task(handle.ask("four")), asyncio.create_task(handle.rewind_to_turn(-1))]
+    await asyncio.gather(*waiting, handle.regenerate())
+    await stand.finish(sid)
+    replayer = Replayer(workflows=[], plugins=[HelixPlugin()])
+    await replayer.replay_workflow(await stand.handle(sid).fetch_history())
 
 
 async def test_messages_that_were_one_turn_are_one_turn_again(stand: Stand, desk: Desk, sid: str) -> None:
