@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
 from helix_temporal.models._json import CheckedObject, CheckedValue
@@ -19,7 +19,7 @@ EndStatus = Literal["completed", "interrupted", "aborted"]
 """How what a stream tells of came to its end, other than by a failure."""
 
 
-class ChunkBase(BaseModel):
+class ChunkBase(BaseModel, frozen=True, extra="allow"):
     """What all chunks have.  The writer fills in the first four where they are not given.
 
     Attributes:
@@ -30,8 +30,6 @@ class ChunkBase(BaseModel):
         message_id: The id that the answer, of which this is a piece, has in the thread if it gets there.
             Each attempt of a step has an id of its own.
     """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
 
     type: str
     agent_id: str = ""
@@ -45,14 +43,14 @@ class ChunkBase(BaseModel):
         self.__pydantic_fields_set__.add("type")
 
 
-class TextDelta(ChunkBase):
+class TextDelta(ChunkBase, frozen=True):
     """A piece of the answer's text."""
 
     type: Literal["text_delta"] = "text_delta"
     delta: str
 
 
-class Thinking(ChunkBase):
+class Thinking(ChunkBase, frozen=True):
     """A piece of the model's reasoning; ``is_complete`` with the last one."""
 
     type: Literal["thinking"] = "thinking"
@@ -60,7 +58,7 @@ class Thinking(ChunkBase):
     is_complete: bool = False
 
 
-class ToolArgStreamStart(ChunkBase):
+class ToolArgStreamStart(ChunkBase, frozen=True):
     """The model begins to ask for a tool; its arguments follow in pieces."""
 
     type: Literal["tool_arg_stream_start"] = "tool_arg_stream_start"
@@ -68,7 +66,7 @@ class ToolArgStreamStart(ChunkBase):
     tool_name: str
 
 
-class ToolArgStreamDelta(ChunkBase):
+class ToolArgStreamDelta(ChunkBase, frozen=True):
     """A piece of a tool call's arguments, as JSON text."""
 
     type: Literal["tool_arg_stream_delta"] = "tool_arg_stream_delta"
@@ -76,7 +74,7 @@ class ToolArgStreamDelta(ChunkBase):
     delta: str
 
 
-class ToolStart(ChunkBase):
+class ToolStart(ChunkBase, frozen=True):
     """A tool is asked for, by the answer ``message_id``.
 
     Attributes:
@@ -90,7 +88,7 @@ class ToolStart(ChunkBase):
     arguments_bytes: int | None = None
 
 
-class ToolEnd(ChunkBase):
+class ToolEnd(ChunkBase, frozen=True):
     """A tool has run; ``error`` says why it failed.
 
     Attributes:
@@ -105,7 +103,7 @@ class ToolEnd(ChunkBase):
     error: str | None = None
 
 
-class ToolApprovalRequest(ChunkBase):
+class ToolApprovalRequest(ChunkBase, frozen=True):
     """Somebody must approve a call before it runs."""
 
     type: Literal["tool_approval_request"] = "tool_approval_request"
@@ -115,7 +113,7 @@ class ToolApprovalRequest(ChunkBase):
     input: CheckedValue = None
 
 
-class SubAgentStart(ChunkBase):
+class SubAgentStart(ChunkBase, frozen=True):
     """Another agent begins to work for this one, in a session of its own."""
 
     type: Literal["subagent_start"] = "subagent_start"
@@ -124,7 +122,7 @@ class SubAgentStart(ChunkBase):
     tool_call_id: str | None = None
 
 
-class SubAgentEnd(ChunkBase):
+class SubAgentEnd(ChunkBase, frozen=True):
     """It is done; the ``tool_end`` of its call follows."""
 
     type: Literal["subagent_end"] = "subagent_end"
@@ -135,14 +133,14 @@ class SubAgentEnd(ChunkBase):
     success: bool = True
 
 
-class StatePatch(ChunkBase):
+class StatePatch(ChunkBase, frozen=True):
     """What a tool changed of the state, as operations of RFC 6902."""
 
     type: Literal["state_patch"] = "state_patch"
     patches: tuple[CheckedObject, ...]
 
 
-class Custom(ChunkBase):
+class Custom(ChunkBase, frozen=True):
     """What an application tells its own consumers; ``tool_call_id`` if one of its tools does."""
 
     type: Literal["custom"] = "custom"
@@ -151,7 +149,7 @@ class Custom(ChunkBase):
     tool_call_id: str | None = None
 
 
-class Error(ChunkBase):
+class Error(ChunkBase, frozen=True):
     """Something failed; without ``recoverable`` the run ends by it.
 
     Attributes:
@@ -164,27 +162,27 @@ class Error(ChunkBase):
     code: str | None = None
 
 
-class Output(ChunkBase):
+class Output(ChunkBase, frozen=True):
     """The run's result, where it has one beside its answer."""
 
     type: Literal["output"] = "output"
     output: CheckedValue
 
 
-class UsageChunk(ChunkBase):
+class UsageChunk(ChunkBase, frozen=True):
     """What a model call used."""
 
     type: Literal["usage"] = "usage"
     usage: Usage
 
 
-class Heartbeat(ChunkBase):
+class Heartbeat(ChunkBase, frozen=True):
     """The producer is alive and has nothing to say."""
 
     type: Literal["heartbeat"] = "heartbeat"
 
 
-class StepStarted(ChunkBase):
+class StepStarted(ChunkBase, frozen=True):
     """An attempt of a step calls the model; its pieces carry the same ``message_id``."""
 
     type: Literal["step_started"] = "step_started"
@@ -192,7 +190,7 @@ class StepStarted(ChunkBase):
     attempt: int = 1
 
 
-class StepCommitted(ChunkBase):
+class StepCommitted(ChunkBase, frozen=True):
     """The answer ``message_id`` stands in the thread at ``position``; the step's other attempts are void.
 
     Attributes:
@@ -205,7 +203,7 @@ class StepCommitted(ChunkBase):
     characters: int | None = None
 
 
-class StepDiscarded(ChunkBase):
+class StepDiscarded(ChunkBase, frozen=True):
     """Attempts of a step up to this one are void: whoever shows their text drops it."""
 
     type: Literal["step_discarded"] = "step_discarded"
@@ -213,7 +211,7 @@ class StepDiscarded(ChunkBase):
     attempt: int
 
 
-class RunStarted(ChunkBase):
+class RunStarted(ChunkBase, frozen=True):
     """A turn begins with these messages of the user's; ``agent_id`` is its run."""
 
     type: Literal["run_started"] = "run_started"
@@ -221,7 +219,7 @@ class RunStarted(ChunkBase):
     message_ids: tuple[str, ...] = ()
 
 
-class RunEnded(ChunkBase):
+class RunEnded(ChunkBase, frozen=True):
     """A turn is over.
 
     Attributes:
@@ -239,48 +237,48 @@ class RunEnded(ChunkBase):
     position: int | None = None
 
 
-class RunPaused(ChunkBase):
+class RunPaused(ChunkBase, frozen=True):
     """The run waits; it goes on with ``run_resumed``."""
 
     type: Literal["run_paused"] = "run_paused"
     reason: str | None = None
 
 
-class RunResumed(ChunkBase):
+class RunResumed(ChunkBase, frozen=True):
     """The run goes on."""
 
     type: Literal["run_resumed"] = "run_resumed"
 
 
-class RunInterrupted(ChunkBase):
+class RunInterrupted(ChunkBase, frozen=True):
     """Somebody stopped the run."""
 
     type: Literal["run_interrupted"] = "run_interrupted"
     reason: str | None = None
 
 
-class RunSuperseded(ChunkBase):
+class RunSuperseded(ChunkBase, frozen=True):
     """Another run took this one's place."""
 
     type: Literal["run_superseded"] = "run_superseded"
     by: str | None = None
 
 
-class CheckpointCreated(ChunkBase):
+class CheckpointCreated(ChunkBase, frozen=True):
     """The state was saved under this id."""
 
     type: Literal["checkpoint_created"] = "checkpoint_created"
     checkpoint_id: str
 
 
-class Suspended(ChunkBase):
+class Suspended(ChunkBase, frozen=True):
     """The run waits for answers to these calls."""
 
     type: Literal["suspended"] = "suspended"
     calls: tuple[CheckedObject, ...] = ()
 
 
-class StreamResync(ChunkBase):
+class StreamResync(ChunkBase, frozen=True):
     """All that came before is void: whoever shows it loads the session anew and reads on from here.
 
     Attributes:
@@ -292,7 +290,7 @@ class StreamResync(ChunkBase):
     position: int = 0
 
 
-class UnknownChunk(ChunkBase):
+class UnknownChunk(ChunkBase, frozen=True):
     """A chunk of a type that this version does not know, with all its fields (see ``model_extra``)."""
 
 
