@@ -1,9 +1,10 @@
 """Stores what must not change: ``python -m tests.replay.record [--wire] [VERSION]``.
 
 With a version, plays each story of `_stories` on a stack of its own and writes the histories to
-``histories/VERSION``.  A stored history is never edited: a change of workflow code that breaks one needs
-`workflow.patched`.  With ``--wire``, writes names and schemas to ``wire.json``: look at the difference
-before it is committed, since what is gone or renamed there breaks what runs.
+``histories/VERSION``; for one that ends in ``-agents`` those of `_agent_stories`.  A stored history is never
+edited: a change of workflow code that breaks one needs `workflow.patched`.  With ``--wire``, writes names and
+schemas to ``wire.json``: look at the difference before it is committed, since what is gone or renamed there
+breaks what runs.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from helix_temporal.devstack import start_stack
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import session_worker
+from tests.replay import _agent_stories
 from tests.replay._stories import STORIES, agents
 from tests.replay._wire import HERE, WIRE_FILE, names, schemas
 
@@ -30,8 +32,10 @@ async def record(version: str, environment: dict[str, str]) -> None:
     fields = Settings.from_env({**environment, "HELIX_TASK_QUEUE": "replay", "HELIX_ALLOW_PLAINTEXT": "true"})
     timeouts = Timeouts(heartbeat_timeout=timedelta(seconds=2), heartbeat_every=timedelta(seconds=0.3))
     settings = fields.model_copy(update={"timeouts": timeouts})
-    async with session_worker(settings, agents(), options=SessionOptions(idle_timeout=60)) as served:
-        for name, story in STORIES.items():
+    stories = _agent_stories.LATER if version.endswith("-agents") else STORIES
+    players = [*agents(), *_agent_stories.agents()]
+    async with session_worker(settings, players, options=SessionOptions(idle_timeout=60)) as served:
+        for name, story in stories.items():
             for number, (workflow_id, run_id) in enumerate(await story(served, "story")):
                 handle = served.client.get_workflow_handle(workflow_id, run_id=run_id)
                 path = target / f"{name}-{number}.json"
