@@ -56,7 +56,8 @@ class MaintenanceActivities:
         try:
             async with beating(self._beat_every) as progress:
                 receipt = await self._threads.flush(
-                    FlushThread(request.thread_id, header.epoch, closes=header.closed), progress
+                    FlushThread(request.thread_id, header.epoch, closes=header.closed, ends=False),
+                    progress,
                 )
                 evicted = ""
                 if header.closed or request.evict:

@@ -15,6 +15,7 @@ from helix_temporal.coldtier._codec import (
     decode_manifest,
     decode_segment,
     deflate,
+    encode_manifest,
     inflate,
     split_segment,
 )
@@ -143,6 +144,22 @@ class Archive:
             traffic.refused += 1
             raise
         self._remember(Stored(etag, plan.manifest))
+
+    async def committed(
+        self, plan: Plan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
+    ) -> bool:
+        """As `commit`; false where it is not certain that this plan is what is there now."""
+        try:
+            await self.commit(plan, over, traffic or Traffic(), progress)
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return False
+        return True
+
+    def alone(self, manifest: Manifest) -> Plan:
+        """A plan that writes no other object."""
+        return Plan((), manifest, encode_manifest(manifest, self.key))
 
     async def _create(self, key: str, data: bytes) -> None:
         try:

@@ -153,6 +153,8 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
         "cut": manifest.cut,
         "mac": "sha256" if key is None else "hmac-sha256",
     }
+    if manifest.ended:
+        fields["ended"] = True
     line, frames = orjson.dumps(fields), inline + state
     return b"".join((line[:-1], b',"checksum":"', _checksum(line + frames, key), b'"}\n', frames))
 
@@ -225,6 +227,7 @@ def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
         epoch=fields["epoch"],
         owner=fields["owner"],
         closed=fields["closed"],
+        ended=fields.get("ended") is True,
         born=fields["born"],
         head=Head(position=fields["position"], last_id=fields["last_id"]),
         committed=fields["committed"],

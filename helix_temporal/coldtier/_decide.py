@@ -87,7 +87,8 @@ def decide_flush(
     """
     _check_archive_epoch(request, hot, archive)
     if archive.closed and archive.epoch == request.epoch:
-        return FlushDecision(done=True)  # closing archived all there was
+        # Closing archived all there was; but it may not have been the end that it is now.
+        return FlushDecision(done=archive.ended or not (request.closes and request.ends))
     closed = archive.closed or not request.closes
     if (
         archive_holds_mine

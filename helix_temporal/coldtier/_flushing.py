@@ -141,7 +141,10 @@ class Flushing:
         self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
     ) -> Plan:
         log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
-        changes: dict[str, Any] = {"closed": request.closes or archive.closed}
+        changes: dict[str, Any] = {
+            "closed": request.closes or archive.closed,
+            "ended": (request.closes and request.ends) or archive.ended,
+        }
         if decision.header is not None:
             changes |= await self._from_hot(decision.header, archive, traffic)
         return plan_commit(
@@ -176,7 +179,7 @@ class Flushing:
         if header is None or header.deleted:
             return
         try:
-            await self.flush(FlushThread(thread_id, header.epoch, closes=header.closed))
+            await self.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
         except (FencedError, HeadMovedError) as error:
             logger.info("thread %s: taken from its archive alone: %s", thread_id, error)
 

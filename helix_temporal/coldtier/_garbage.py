@@ -12,12 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.blobs import BlobInfo
-from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
-from helix_temporal.coldtier._codec import encode_manifest
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, missing
 from helix_temporal.coldtier._flushing import back_off
 from helix_temporal.coldtier._layout import payload_position
 from helix_temporal.coldtier._manifest import Manifest
-from helix_temporal.coldtier._plan import Plan
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.stores.protocols.hot import HotTier
@@ -128,14 +126,7 @@ class Garbage:
         raised = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
         if stored.manifest.version == 0:
             raised = replace(raised, version=0)
-        try:
-            plan = Plan((), raised, encode_manifest(raised, self._archive.key))
-            await self._archive.commit(plan, stored, Traffic())
-        except Exception as error:
-            if not unclear(error):
-                raise
-            return False
-        return True
+        return await self._archive.committed(self._archive.alone(raised), stored)
 
 
 def _may_be_wanted(key: str, manifest: Manifest) -> bool:

@@ -49,6 +49,7 @@ class Manifest:
         version: One higher with each commit.
         nonce: Random with each commit, so that no two manifests have the same bytes (and etag).
         epoch, owner, closed: As in the hot header; this copy decides.
+        ended: Closed by the end of its execution, rather than by an open that looks on.
         born: The epoch that created the thread.
         head, committed: As in the hot header.
         index: An object that lists the oldest segments; it holds no messages itself.
@@ -67,6 +68,7 @@ class Manifest:
     epoch: int = 0
     owner: str = ""
     closed: bool = False
+    ended: bool = False
     born: int = 0
     head: Head = EMPTY
     committed: int = 0

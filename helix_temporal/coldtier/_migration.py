@@ -3,11 +3,10 @@
 from typing import Final
 
 from helix_temporal.coldtier._archive import Archive, Traffic, unclear
-from helix_temporal.coldtier._codec import encode_manifest
 from helix_temporal.coldtier._flushing import Flushing, back_off
 from helix_temporal.coldtier._legacy import LegacySnapshot, LegacySource
 from helix_temporal.coldtier._manifest import Legacy, Manifest
-from helix_temporal.coldtier._plan import Log, Plan, plan_commit
+from helix_temporal.coldtier._plan import Log, plan_commit
 from helix_temporal.errors import (
     InvalidConfigError,
     StoreUnavailableError,
@@ -141,12 +140,7 @@ class Migration:
             if stored.manifest.legacy == written or stored.manifest.is_absent:
                 return
             changed = stored.manifest.next(self._archive.nonce(), legacy=written)
-            plan = Plan((), changed, encode_manifest(changed, self._archive.key))
-            try:
-                await self._archive.commit(plan, stored, Traffic())
-            except Exception as error:
-                if not unclear(error):
-                    raise
+            if not await self._archive.committed(self._archive.alone(changed), stored):
                 await back_off(attempt)
         raise StoreUnavailableError(f"thread {thread_id!r}: not exported in {TRIES} tries")
 

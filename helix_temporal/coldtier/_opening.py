@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing
 from helix_temporal.coldtier._decide import beyond, check_open, check_regressed, continues, is_alive
 from helix_temporal.coldtier._flushing import back_off
 from helix_temporal.coldtier._legacy import LegacySnapshot, LegacySource
@@ -63,7 +63,7 @@ class Opening:
                 plan = await self._plan(request, base, traffic)
                 if not await self._fence(header):
                     continue
-                if not await self._commit(plan, stored, traffic, progress):
+                if not await self._archive.committed(plan, stored, traffic, progress):
                     await back_off(attempt)
                     continue
                 return await self._adopt(request, base, plan.manifest, progress)
@@ -84,15 +84,6 @@ class Opening:
         if not seen.closed:
             await self._hot.close_epoch(seen.thread_id, seen.epoch)
         return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
-
-    async def _commit(self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress) -> bool:
-        try:
-            await self._archive.commit(plan, over, traffic, progress)
-        except Exception as error:
-            if not unclear(error):
-                raise
-            return False
-        return True
 
     # -- what the open goes on from
 
@@ -175,7 +166,7 @@ class Opening:
         """The end of a turn that waits for somebody."""
         if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
             return None
-        if base.archive.closed:
+        if base.archive.ended:
             return None  # its execution was cancelled, or failed: nobody was told that it waits
         data = base.slice
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
@@ -215,6 +206,7 @@ class Opening:
             "epoch": request.epoch,
             "owner": request.owner,
             "closed": False,
+            "ended": False,
             "committed": end if request.records else committed_at(request, base.committed, cut.position),
             "adapter": base.adapter,
             "legacy": base.legacy,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
-from helix_temporal.coldtier._codec import encode_manifest, thread_id_of
+from helix_temporal.coldtier._codec import thread_id_of
 from helix_temporal.coldtier._flushing import back_off
 from helix_temporal.coldtier._garbage import Garbage
 from helix_temporal.coldtier._manifest import Manifest
@@ -126,14 +126,7 @@ class Upkeep:
             owner=old.owner, closed=True, born=old.born, gen=old.gen + 1, deleted=True, legacy=old.legacy,
             head=EMPTY,
         )  # fmt: skip
-        try:
-            plan = Plan((), tombstone, encode_manifest(tombstone, self._archive.key))
-            await self._archive.commit(plan, stored, Traffic())
-        except Exception as error:
-            if not unclear(error):
-                raise
-            return False
-        return True
+        return await self._archive.committed(self._archive.alone(tombstone), stored)
 
     async def archived(self, part: int) -> AsyncIterator[str]:
         """As `ArchiveUpkeep.archived`."""

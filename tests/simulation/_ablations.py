@@ -322,7 +322,7 @@ GUARDS = {
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=898),
         Guard(kept_step, 1000, known=28),
         Guard(kept_turn, 100, known=17),
-        Guard(place_of_a_kept_turn, 1000, known=311),
+        Guard(place_of_a_kept_turn, 1000),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }

@@ -237,6 +237,8 @@ class FlushThread:
         mine: The last step that must be in the archive for success; None: whatever is hot.
         commits: ``mine`` ends a turn, and the archive must say so.
         closes: Shut this epoch: late attempts of it find the thread closed.
+        ends: With ``closes``: its execution ends so, rather than that a record is archived as it is.  A turn
+            that waits for somebody is then cut by the next open.
     """
 
     thread_id: str
@@ -244,6 +246,7 @@ class FlushThread:
     mine: Head | None = None
     commits: bool = False
     closes: bool = False
+    ends: bool = True
 
 
 @dataclass(frozen=True, slots=True)
