@@ -145,6 +145,7 @@ class Backends:
             max_message=limits.message_bytes,
             max_batch=limits.batch_messages,
             beat_every=every,
+            streams=self.streams,
         )
         maintenance = MaintenanceActivities(
             self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every

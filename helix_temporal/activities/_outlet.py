@@ -95,14 +95,20 @@ class Outlet:
         self._hurry, self._some, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
         self.fenced: FencedError | None = None
 
     async def __aenter__(self) -> Self:
+        # Who has much to do and nothing to say is alive all the same; most have done before that.
+        if not self._off:
+            self._later = asyncio.get_running_loop().call_later(BEAT, self._start)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop, whatever is left."""
         self._off = True
+        if self._later is not None:
+            self._later.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -161,7 +167,10 @@ class Outlet:
     def _wake(self) -> None:
         self._idle.clear()
         self._some.set()
-        if self._task is None:
+        self._start()
+
+    def _start(self) -> None:
+        if self._task is None and not self._off:
             self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:

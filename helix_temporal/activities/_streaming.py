@@ -152,17 +152,20 @@ class StepStream:
         self._stands: list[Keyed] = []
 
     async def __aenter__(self) -> Self:
+        await self._outlet.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async with self._outlet:
+        try:
             # One that is cancelled must not be held up.
             if isinstance(error, Exception) and not self._stands:
                 void = made.step_fails(self._request, self.message_id, self.number, self._attempt)
                 with contextlib.suppress(FencedError):
                     await self._outlet.settle(void)
+        finally:
+            await self._outlet.__aexit__(kind, error, trace)
 
     def begins(self, inputs: Sequence[Message]) -> None:
         """The model is about to be called with these inputs."""
@@ -244,6 +247,7 @@ class ToolStream:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     async def __aenter__(self) -> Self:
+        await self._outlet.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -39,6 +39,7 @@ from helix_temporal.models.threads import (
     ThreadInput,
 )
 from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import (
     Create,
     FlushThread,
@@ -77,8 +78,9 @@ class ThreadActivities:
         max_message: int = 1024 * 1024,
         max_batch: int = MAX_BATCH,
         beat_every: float = 1.0,
+        streams: StreamStore | None = None,
     ) -> None:
-        self._threads, self._transforms = threads, dict(transforms or {})
+        self._threads, self._transforms, self._streams = threads, dict(transforms or {}), streams
         self._max_payload, self._max_message, self._beat_every = max_payload, max_message, beat_every
         self._max_batch = max_batch
 
@@ -288,9 +290,11 @@ class ThreadActivities:
     @activity.defn(name="helix.threads.delete")
     @typed
     async def delete(self, request: DeleteThreadInput) -> Done:
-        """Remove the thread; no late attempt brings it back."""
+        """Remove the thread, and what was shown of it; no late attempt brings it back."""
         async with beating(self._beat_every):
             await self._threads.delete(request.thread_id, scheduled_epoch())
+            if self._streams is not None:
+                await self._streams.delete_stream(request.thread_id)
         return Done()
 
 

@@ -243,3 +243,21 @@ async def test_a_model_without_a_stream_is_shown_at_its_end() -> None:
     sizes = [len(chunk.model_dump()["delta"]) for chunk in place.told() if chunk.type == "text_delta"]
     assert sizes == [16384, 16384, 7232]
     assert without_pieces(place.types()) == [name for name in WHOLE if name not in {"text_delta", "usage"}]
+
+
+async def test_a_silent_model_is_told_to_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers take a producer for gone that says nothing for long; one that thinks is not gone."""
+    monkeypatch.setattr(outlet, "BEAT", 0.02)
+    streams = MemoryStreams()
+
+    class Thinks(Model):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+            await asyncio.sleep(0.4)
+            info = await streams.get_info("s1")
+            assert info is not None
+            silent.append(info.updated_at - info.created_at)
+            yield ModelResponse("at last")
+
+    silent: list[int] = []
+    await Place(Thinks(), streams).run()
+    assert silent[0] > 250

@@ -259,3 +259,11 @@ async def test_a_tool_call_and_its_answer_are_two_steps(stand: Stand, desk: Desk
     [start] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolStart)]
     [end] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolEnd)]
     assert start.message_id == end.message_id == starts[0].message_id
+
+
+async def test_a_deleted_session_takes_its_stream_along(stand: Stand, sid: str) -> None:
+    """Whoever has a conversation deleted has all of it deleted."""
+    await stand.sessions.ask(sid, "hello", agent="main")
+    await stand.finish(sid)
+    await stand.sessions.delete(sid)
+    assert await stand.sessions.streams.get_info(sid) is None
