@@ -139,6 +139,23 @@ def test_a_model_of_ones_own_answers_once_it_is_no_longer_busy(variables: dict[s
     assert "You said 'And the sea.', and 1 things before." in ran.stdout
 
 
+def test_a_refund_waits_for_its_approval_in_a_session_that_is_open_and_in_one_that_has_ended(
+    variables: dict[str, str],
+) -> None:
+    """Whoever comes second is told so, whoever asks again gets the answer, and each refund is paid once."""
+    ran = run(["examples/support_approval/support_approval.py"], variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    waits, leaves, comes_back, paid = ran.stdout.split("\n\n")
+    assert "Mara:      I approve refund(order_id='NL-20417')." in waits
+    assert waits.endswith("agent:     You get your money back: 189 euros for the tent (NL-20417).")
+    assert "[the session has ended: suspended; nothing runs]" in leaves
+    assert "[Redis has forgotten the session" in leaves
+    assert comes_back.count("submitted") == comes_back.count("already_completed") == 1
+    assert comes_back.endswith("agent:     You get your money back: 54 euros for the stove (NL-20433).")
+    assert len(paid.splitlines()) == 3
+    assert max(len(line) for line in ran.stdout.splitlines()) <= 100
+
+
 @pytest.mark.slow
 def test_the_demo_plays_any_conversation_and_every_number_is_right(
     variables: dict[str, str], tmp_path: Path
