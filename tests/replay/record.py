@@ -1,15 +1,16 @@
 """Stores what must not change: ``python -m tests.replay.record [--wire] [VERSION]``.
 
 With a version, plays each story of `_stories` on a stack of its own and writes the histories to
-``histories/VERSION``; for one that ends in ``-agents`` those of `_agent_stories`.  A stored history is never
-edited: a change of workflow code that breaks one needs `workflow.patched`.  With ``--wire``, writes names and
-schemas to ``wire.json``: look at the difference before it is committed, since what is gone or renamed there
-breaks what runs.
+``histories/VERSION``; for one that ends in ``-agents`` or ``-handle`` those of `_agent_stories` or
+`_handle_stories`.  A stored history is never edited: a change of workflow code that breaks one needs
+`workflow.patched`.  With ``--wire``, writes names and schemas to ``wire.json``: look at the difference
+before it is committed, since what is gone or renamed there breaks what runs.
 """
 
 import argparse
 import asyncio
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import session_worker
 from tests.replay import _agent_stories
-from tests.replay._stories import STORIES, agents
+from tests.replay._handle_stories import HANDLE
+from tests.replay._stories import STORIES, Story, agents
 from tests.replay._wire import HERE, WIRE_FILE, names, schemas
 
 
@@ -32,7 +34,7 @@ async def record(version: str, environment: dict[str, str]) -> None:
     fields = Settings.from_env({**environment, "HELIX_TASK_QUEUE": "replay", "HELIX_ALLOW_PLAINTEXT": "true"})
     timeouts = Timeouts(heartbeat_timeout=timedelta(seconds=2), heartbeat_every=timedelta(seconds=0.3))
     settings = fields.model_copy(update={"timeouts": timeouts})
-    stories = _agent_stories.LATER if version.endswith("-agents") else STORIES
+    stories = stories_of(version)
     players = [*agents(), *_agent_stories.agents()]
     async with session_worker(settings, players, options=SessionOptions(idle_timeout=60)) as served:
         for name, story in stories.items():
@@ -41,6 +43,12 @@ async def record(version: str, environment: dict[str, str]) -> None:
                 path = target / f"{name}-{number}.json"
                 path.write_text(stored(await handle.fetch_history()))
                 print(f"{path.name}: {path.stat().st_size} bytes", flush=True)  # noqa: T201 (a command)
+
+
+def stories_of(version: str) -> Mapping[str, Story]:
+    """What is stored under a version's name."""
+    later: Mapping[str, Mapping[str, Story]] = {"agents": _agent_stories.LATER, "handle": HANDLE}
+    return later.get(version.rpartition("-")[2], STORIES)
 
 
 def stored(history: WorkflowHistory) -> str:

@@ -15,10 +15,8 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.plugin import CompactPayloadConverter, HelixPlugin
 from helix_temporal.workflows import WORKFLOWS, AgentSession
-from tests.replay._agent_stories import LATER
-from tests.replay._stories import STORIES
 from tests.replay._wire import HERE
-from tests.replay.record import load
+from tests.replay.record import load, stories_of
 
 HISTORIES = sorted((HERE / "histories").glob("*/*.json"))
 
@@ -46,7 +44,7 @@ def test_every_kind_of_history_is_stored_for_every_version() -> None:
     assert "0.1.0" in versions
     for version in versions:
         kinds = {path.stem.rsplit("-", 1)[0] for path in HISTORIES if path.parent.name == version}
-        assert kinds >= set(LATER if version.endswith("-agents") else STORIES), version
+        assert kinds >= set(stories_of(version)), version
 
 
 def test_stored_histories_name_no_machine() -> None:
