@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.redis._errors import translate
-from helix_temporal.stores.redis._lane import Answer, Lane, Value
+from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed_command
 from helix_temporal.stores.redis._scripts import Script
 
 Server = Redis | ClusterNode
@@ -83,6 +83,22 @@ class Connection:
                 return await _answer(client, "EVALSHA", script.sha, len(keys), *keys, *args)
             except driver.NoScriptError:
                 return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
+
+        return await self.within_deadline(call)
+
+    async def block(self, key: str, *args: Value) -> Any:
+        """Send one command on a key that waits on the server, for less than the deadline.
+
+        Returns:
+            The answer; in a cluster as the driver makes it, otherwise as the server gave it.
+        """
+
+        async def call(client: Redis | RedisCluster) -> Any:
+            if self._lane is not None:
+                return await self._lane.send(packed_command(args))
+            # Named, since the driver would ask the server each time where the key is in the command.
+            cluster: Any = client
+            return await cluster.execute_command(*args, target_nodes=[cluster.get_node_from_key(key)])
 
         return await self.within_deadline(call)
 

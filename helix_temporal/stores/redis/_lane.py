@@ -33,10 +33,15 @@ class Lane:
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Value]) -> Answer:
         """Send a script by its hash and read its answer."""
+        reply: Answer = await self.send(packed(script, keys, args))
+        return reply
+
+    async def send(self, command: bytes) -> Any:
+        """Send a command, packed as the protocol wants it, and read its answer as the server gave it."""
         connection = await self._connected()
         try:
-            await connection.send_packed_command(packed(script, keys, args))
-            reply: Answer = await connection.read_response()
+            await connection.send_packed_command(command)
+            reply = await connection.read_response()
         except BaseException:
             await self._pool.release(connection)
             raise
@@ -55,8 +60,18 @@ class Lane:
 
 def packed(script: Script, keys: Sequence[str], args: Sequence[Value]) -> bytes:
     """EVALSHA as the protocol wants it; the driver's own packer takes three times as long."""
-    parts = [b"*%d\r\n%b$1\r\n%d\r\n" % (3 + len(keys) + len(args), script.command, len(keys))]
-    for arg in (*keys, *args):
+    start = b"*%d\r\n%b$1\r\n%d\r\n" % (3 + len(keys) + len(args), script.command, len(keys))
+    return _joined(start, (*keys, *args))
+
+
+def packed_command(args: Sequence[Value]) -> bytes:
+    """Any command as the protocol wants it."""
+    return _joined(b"*%d\r\n" % len(args), args)
+
+
+def _joined(start: bytes, args: Sequence[Value]) -> bytes:
+    parts = [start]
+    for arg in args:
         data = arg if isinstance(arg, bytes) else str(arg).encode()
         if len(data) > _COPIED:
             parts += (b"$%d\r\n" % len(data), data, b"\r\n")

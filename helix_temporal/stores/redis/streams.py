@@ -7,8 +7,6 @@ slot.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from redis.asyncio import Redis, RedisCluster
-
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores._stream_feed import PAGE, News
@@ -108,25 +106,13 @@ class RedisStreams(Streams):
 
     async def _news(self, view: View, after: int, seconds: float) -> News:
         key = self._keys(view.head.stream_id)[1]
-        command = ("XREAD", "COUNT", PAGE, "BLOCK", max(1, int(seconds * 1000)), "STREAMS", key)
-
-        async def call(client: Redis | RedisCluster) -> Any:
-            place = f"{after}-{view.head.revision}"
-            alone: Any = client
-            if isinstance(client, RedisCluster):
-                # Named, since the driver would ask the server each time where the key is in the command.
-                cluster: Any = client
-                node = cluster.get_node_from_key(key)
-                return await cluster.execute_command(*command, place, target_nodes=[node])
-            return await alone.execute_command(*command, place)
-
-        answer = await self._blocking.within_deadline(call)
+        place = f"{after}-{view.head.revision}"
+        wait = max(1, int(seconds * 1000))
+        answer = await self._blocking.block(key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place)
         if not answer:
             return News(look=True)
         ((_, entries),) = answer
-        made = view.head.made[:_MARK].encode()
-        found = [(id_, each) for id_, each in entries if b"b" in each and each[b"t"].endswith(made)]
-        chunks = [_stored(id_, each[b"r"], each[b"t"], each[b"b"]) for id_, each in found]
+        chunks = _chunks(entries, view.head.made[:_MARK].encode())
         return News(chunks, look=len(chunks) < len(entries))
 
     async def _run(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
@@ -160,13 +146,16 @@ def _head(stream_id: str, row: Sequence[bytes]) -> Head:
     )
 
 
-def _chunks(entries: Sequence[Any]) -> tuple[StoredChunk, ...]:
-    """The chunks among the entries of a Redis Stream."""
-    return tuple(
-        _stored(id_, fields[1], fields[3], fields[5])
-        for id_, fields in entries
-        if len(fields) == 6  # names and values of run, mark and body; others tell of a change
-    )
+def _chunks(entries: Sequence[Any], made: bytes = b"") -> tuple[StoredChunk, ...]:
+    """The chunks among the entries of a Redis Stream, all of one making of it."""
+    found = []
+    for id_, given in entries:
+        # The driver for clusters makes a dict of what is a list of names and values.
+        fields = [each for pair in given.items() for each in pair] if isinstance(given, dict) else given
+        # Names and values of run, mark and body; other entries tell of a change.
+        if len(fields) == 6 and fields[3].endswith(made):
+            found.append(_stored(id_, fields[1], fields[3], fields[5]))
+    return tuple(found)
 
 
 def _stored(id_: bytes, run_id: bytes, mark: bytes, body: bytes) -> StoredChunk:
