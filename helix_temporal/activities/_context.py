@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from temporalio import activity
@@ -43,7 +43,6 @@ class _Beats:
         self._names: list[str] = list(details[3]) if len(details) > 3 else []
         self.finished = frozenset(self._names)
         self._last: tuple[str, int, int] | None = None
-        self._next: asyncio.TimerHandle | None = None
 
     def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
         self._last = what, number, size
@@ -54,18 +53,27 @@ class _Beats:
         """What was moved last, its number, its bytes, and the names that need not be moved again."""
         return (*self._last, self._names) if self._last else ()
 
-    def beat_in(self, seconds: float) -> None:
-        """Beat then, and every so many seconds from then on."""
-        self._next = asyncio.get_running_loop().call_later(seconds, self._beat, seconds)
 
-    def stop(self) -> None:
-        """No more beats."""
-        if self._next is not None:
-            self._next.cancel()
+@contextlib.asynccontextmanager
+async def heartbeats(every: float, details: Callable[[], Sequence[Any]]) -> AsyncIterator[None]:
+    """Heartbeat in the background with what the details are then: a beat without any would lose them."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
-    def _beat(self, seconds: float) -> None:
-        activity.heartbeat(*self.details())
-        self.beat_in(seconds)
+    def beat_later() -> None:
+        nonlocal timer
+        timer = loop.call_later(every, beat)
+
+    def beat() -> None:
+        activity.heartbeat(*details())
+        beat_later()
+
+    # Not at once: most activities end before the first beat, and each costs the server a transaction.
+    beat_later()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -76,9 +84,5 @@ async def beating(every: float) -> AsyncIterator[Progress]:
     knows what this one has finished.
     """
     progress = _Beats(activity.info().heartbeat_details)
-    # Not at once: most activities end before the first beat, and each costs the server a transaction.
-    progress.beat_in(every)
-    try:
+    async with heartbeats(every, progress.details):
         yield progress
-    finally:
-        progress.stop()

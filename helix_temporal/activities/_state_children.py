@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from helix_temporal.activities._state_place import settled
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.children import child_session_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import (
     CreateSession,
@@ -91,7 +91,7 @@ def new_session(
         custom_state=kept.values if source is None else source.custom_state,
         metadata=dict(request.metadata),
         tags=() if source is None else source.tags,
-        head=header.head if header.head.position == header.committed else EMPTY,
+        head=settled(header),
         forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=header.head),
         **fields,
     )

@@ -2,7 +2,7 @@
 
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.queries import MAX_LIMIT
-from helix_temporal.models.records import Head
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores._forks import made_as
@@ -65,3 +65,8 @@ async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
         ReadPage(thread_id, at, head.position, limit=1, committed_only=False, whole=False)
     )
     return bool(page.records) and page.records[0].id == head.last_id
+
+
+def settled(header: HotHeader) -> Head:
+    """Pure: where a state that knows the thread alone stands: at its end, unless a turn is under way."""
+    return header.head if header.head.position == header.committed else EMPTY

@@ -1,9 +1,10 @@
 """The session store's part of a suspension: pending calls, the context to go on with, the run's status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from helix_temporal.errors import InvalidRequestError, StaleStateError, StoreUnavailableError
+from helix_temporal.activities._state_saves import save_change
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
@@ -21,7 +22,6 @@ from helix_temporal.models.suspensions import DENIED, AnsweredCall, KnownCall, O
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.stores.protocols.sessions import SessionStore
 
-_TRIES: Final = 5
 _MINE: Final = frozenset({"client_tool", "approval"})
 _LARGEST_INPUT: Final = 64 * 1024
 """Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
@@ -96,22 +96,10 @@ class SuspendedStates:
         pending = {} if state is None else state.pending_client_tool_calls
         return {name: _known(call) for name, call in pending.items() if call.response is not None}
 
-    async def _change(self, session_id: str, epoch: int, changes: Any) -> None:
-        for _ in range(_TRIES):
-            state = await self._store.load_state(session_id)
-            if state is None:
-                return
-            changed = state.model_copy(update=changes(state))
-            if changed == state:
-                return
-            try:
-                await self._store.save_state(session_id, changed, epoch=epoch)
-            except StaleStateError:
-                continue
-            return
-        raise StoreUnavailableError(
-            f"session {session_id!r}: its state changed {_TRIES} times while a suspension was saved"
-        )
+    async def _change(
+        self, session_id: str, epoch: int, changes: Callable[[SessionState], Mapping[str, Any]]
+    ) -> None:
+        await save_change(self._store, session_id, epoch, changes, "a suspension was saved")
 
     async def _run_is(self, session_id: str, run_id: str | None, status: RunStatus, epoch: int) -> None:
         run = None if run_id is None else await self._store.get_run(session_id, run_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunChange, RunStatus
@@ -10,13 +10,6 @@ from helix_temporal.models.sessions import ExitReason, SliceState
 from helix_temporal.models.states import MergeChanges, SessionStatus, StateChange
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend
-
-_RUN_ENDS: Final = {
-    ExitReason.COMPLETED: RunStatus.COMPLETED,
-    ExitReason.MAX_STEPS: RunStatus.COMPLETED,
-    ExitReason.WAITING: RunStatus.COMPLETED,
-    ExitReason.INTERRUPTED: RunStatus.INTERRUPTED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +65,5 @@ def ending(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | None]
     """How the run of a turn ends, and why."""
     if isinstance(request, RunStepInput) or request.reason is None:
         return RunStatus.COMPLETED, None
-    return _RUN_ENDS.get(request.reason, RunStatus.COMPLETED), request.reason.value
+    interrupted = request.reason is ExitReason.INTERRUPTED
+    return RunStatus.INTERRUPTED if interrupted else RunStatus.COMPLETED, request.reason.value

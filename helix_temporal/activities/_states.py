@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
-from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, state_at
+from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, settled, state_at
 from helix_temporal.activities._state_runs import begin_run, beside, end_run, give_up_run
+from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
@@ -22,14 +23,12 @@ from helix_temporal.errors import (
     InvalidRequestError,
     PatchConflictError,
     SessionNotFoundError,
-    StaleStateError,
-    StoreUnavailableError,
     ThreadBehindStateError,
     TooLargeError,
 )
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.checkpoints import StepCommit
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunChange, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
@@ -49,7 +48,6 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 
 _ANY: Final = frozenset(SessionStatus)
-_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +187,7 @@ class StateKeeper:
         """The thread was cut, or lost turns: the newest checkpoint that it still holds counts."""
         checkpoint = await held_checkpoint(self._store, self._threads, state.session_id, header)
         if checkpoint is None:
-            head = header.head if header.head.position == header.committed else EMPTY
-            change = state.model_copy(update={"head": head})
+            change = state.model_copy(update={"head": settled(header)})
             await self._store.save_state(state.session_id, change, epoch=header.epoch)
         else:
             await self._restore(state.session_id, checkpoint.id, header.epoch)
@@ -210,7 +207,7 @@ class StateKeeper:
     async def _loaded(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
         if state is None:
-            raise SessionNotFoundError(f"session {session_id!r} was deleted while it was being opened")
+            raise _deleted(session_id)
         return state
 
     # -- turns
@@ -298,17 +295,12 @@ class StateKeeper:
 
     async def _committed_before(self, session_id: str, epoch: int, head: Head) -> Mapping[str, Any] | None:
         """The turn was committed: with this very step, or with one that the thread has lost since."""
-        for _ in range(_TRIES):
-            state = await self._loaded(session_id)
-            if state.head == head:
-                return _state_staging.shown(state.custom_state)
-            try:
-                await self._store.save_state(session_id, state.model_copy(update={"head": head}), epoch=epoch)
-            except StaleStateError:
-                continue
-        raise StoreUnavailableError(
-            f"session {session_id!r}: its state changed {_TRIES} times during one step"
+        state = await save_change(
+            self._store, session_id, epoch, lambda _: {"head": head}, "its turn was committed"
         )
+        if state is None:
+            raise _deleted(session_id)
+        return _state_staging.shown(state.custom_state)
 
     async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
         return _state_staging.shown((await self._loaded(session_id)).custom_state) if promoted else None
@@ -366,27 +358,23 @@ class StateKeeper:
         status = SessionStatus(request.status)
         epoch = request.epoch + 1 if request.ends_run else request.epoch
         await self.children.cut(request.session_id, request.cut_children, epoch)
-        for _ in range(_TRIES):
-            state = await self._store.load_state(request.session_id)
-            if state is None:
-                return  # lost by its store, or deleted: an open would make it again
-            if state.current_run_id is not None and request.ends_run:
-                ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
-                await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
-                state = await self._loaded(request.session_id)
+        state = await self._store.load_state(request.session_id)
+        if state is None:
+            return  # lost by its store, or deleted: an open would make it again
+        if state.current_run_id is not None and request.ends_run:
+            ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
+            await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
+
+        def closed(state: SessionState) -> Mapping[str, Any]:
             update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}
             if request.error is not None:
                 update |= {"failure_reason": "error", "error": ErrorInfo(message=request.error)}
             if request.values is not None:
                 update["custom_state"] = with_changes(state.custom_state, request.values, request.changed)
-            changed = state.model_copy(update=update)
-            if changed == state:
-                return
-            try:
-                await self._store.save_state(request.session_id, changed, epoch=epoch)
-            except StaleStateError:
-                continue
-            return
-        raise StoreUnavailableError(
-            f"session {request.session_id!r}: its state changed {_TRIES} times while it was saved"
-        )
+            return update
+
+        await save_change(self._store, request.session_id, epoch, closed, "its end was saved")
+
+
+def _deleted(session_id: str) -> SessionNotFoundError:
+    return SessionNotFoundError(f"session {session_id!r} was deleted while it was being opened")

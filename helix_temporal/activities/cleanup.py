@@ -1,13 +1,11 @@
 """Activities ``helix.cleanup.*``: sessions past their time, sessions nobody uses, operations long done."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio import activity
 
-from helix_temporal.activities._context import beating
+from helix_temporal.activities._context import beating, heartbeats
 from helix_temporal.activities._errors import typed
 from helix_temporal.models.cleanup import (
     AgeCleanupSummary,
@@ -34,13 +32,15 @@ class CleanupActivities:
     @typed
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
-        details = activity.info().heartbeat_details
-        cursor, summary = _resumed(details)
-        async with _beating(self._beat_every, *details[:2]) as beat:
+        last = list(activity.info().heartbeat_details[:2])
+        cursor, summary = _resumed(last)
 
-            def report(at: str | None, done: CleanupSummary) -> None:
-                beat(at, done.model_dump(mode="json"))
+        def report(at: str | None, done: CleanupSummary) -> None:
+            last[:] = at, done.model_dump(mode="json")
+            activity.heartbeat(*last)
 
+        # A page of sessions with many snapshots takes longer than the heartbeat time-out.
+        async with heartbeats(self._beat_every, lambda: last):
             return await self._cleanup.expired(request, report, cursor=cursor, summary=summary)
 
     @activity.defn(name="helix.cleanup.old")
@@ -62,30 +62,3 @@ def _resumed(details: Sequence[Any]) -> tuple[str | None, CleanupSummary | None]
     if len(details) < 2:
         return None, None
     return details[0], CleanupSummary.model_validate(details[1])
-
-
-@contextlib.asynccontextmanager
-async def _beating(every: float, *details: Any) -> AsyncIterator[Callable[..., None]]:
-    """Heartbeat in the background with the details that were given last.
-
-    A page of sessions with many snapshots takes longer than the heartbeat time-out; and a beat without
-    the details of the attempt before would lose them.
-    """
-    last = details
-
-    def beat(*given: Any) -> None:
-        nonlocal last
-        last = given
-        activity.heartbeat(*last)
-
-    async def again() -> None:
-        while True:
-            await asyncio.sleep(every)
-            activity.heartbeat(*last)
-
-    task = asyncio.create_task(again())
-    try:
-        yield beat
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

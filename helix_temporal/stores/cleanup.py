@@ -5,8 +5,8 @@ resumed or prolonged meanwhile is left alone; only then its workspace snapshots 
 that the next clean-up finds if this one does not come to its end.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from helix_temporal.errors import HelixError, SessionNotFoundError, StaleStateError, StoreUnavailableError
 from helix_temporal.models.cleanup import (
@@ -20,6 +20,8 @@ from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
+
+T = TypeVar("T")
 
 EXPIRED: Final = "session_expired"
 _LIVE: Final = frozenset(SessionStatus) - TERMINAL
@@ -117,41 +119,41 @@ class Cleanup:
         self, session_id: str, now: int, summary: CleanupSummary, *, dry_run: bool
     ) -> CleanupSummary:
         summary = summary.plus(detected=1)
-        try:
-            state = await self._store.load_state(session_id)
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return summary.failed(_named(session_id, "load", error))
+        state = await _tried(session_id, "load", self._store.load_state(session_id))
+        if isinstance(state, CleanupError):
+            return summary.failed(state)
         if state is None or state.expires_at is None or state.expires_at >= now:
             return summary.plus(skipped=1)
         if state.status in TERMINAL:
             return summary.plus(already_terminal=1)
         if dry_run:
             return summary.plus(skipped=1)
+        return await self._mark(state, summary)
+
+    async def _mark(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
+        """End a session that is past its time, unless it is another one by now."""
+        marks = bool(state.workspaces)
+        change = self._store.compare_and_set_status(
+            state.session_id,
+            _LIVE,
+            SessionStatus.FAILED,
+            expected_version=state.version,
+            failure_reason=EXPIRED,
+            cleanup_pending=marks,
+        )
         try:
-            marked = await self._store.compare_and_set_status(
-                session_id,
-                _LIVE,
-                SessionStatus.FAILED,
-                expected_version=state.version,
-                failure_reason=EXPIRED,
-                cleanup_pending=bool(state.workspaces),
-            )
+            marked = await _tried(state.session_id, "mark", change)
         except SessionNotFoundError:
             return summary.plus(skipped=1)
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return summary.failed(_named(session_id, "mark", error))
+        if isinstance(marked, CleanupError):
+            return summary.failed(marked)
         if isinstance(marked, CasConflict):
             conflict = CleanupError(
-                session_id=session_id, stage="mark", message="resumed or changed while it was looked at"
+                session_id=state.session_id, stage="mark", message="resumed or changed while it was looked at"
             )
             return summary.plus(skipped=1).failed(conflict)
-        summary = summary.plus(marked=1)
-        ended = {"status": SessionStatus.FAILED, "cleanup_pending": bool(state.workspaces)}
-        return await self._clear(state.model_copy(update=ended), summary)
+        ended = {"status": SessionStatus.FAILED, "cleanup_pending": marks}
+        return await self._clear(state.model_copy(update=ended), summary.plus(marked=1))
 
     async def _finish_pending(
         self, limit: int, summary: CleanupSummary, report: Report | None
@@ -171,12 +173,9 @@ class Cleanup:
             cursor = page.next_cursor
 
     async def _finish(self, session_id: str, summary: CleanupSummary) -> CleanupSummary:
-        try:
-            state = await self._store.load_state(session_id)
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return summary.failed(_named(session_id, "load", error))
+        state = await _tried(session_id, "load", self._store.load_state(session_id))
+        if isinstance(state, CleanupError):
+            return summary.failed(state)
         return summary if state is None else await self._clear(state, summary)
 
     async def _clear(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
@@ -194,14 +193,10 @@ class Cleanup:
         if not whole:
             return summary
         try:
-            await self._store.finish_cleanup(state.session_id)
+            done = await _tried(state.session_id, "finish", self._store.finish_cleanup(state.session_id))
         except SessionNotFoundError:
             return summary
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return summary.failed(_named(state.session_id, "finish", error))
-        return summary
+        return summary.failed(done) if isinstance(done, CleanupError) else summary
 
     async def _delete_snapshots(self, provider_id: str, session_id: str) -> tuple[int, CleanupError | None]:
         provider = self._workspaces.get(provider_id)
@@ -223,15 +218,29 @@ class Cleanup:
         summary = summary.model_copy(update={"scanned": summary.scanned + 1})
         if dry_run:
             return summary
+        deletion = self._store.delete_session(session.session_id, expected_version=session.version)
         try:
-            deleted = await self._store.delete_session(session.session_id, expected_version=session.version)
+            deleted = await _tried(session.session_id, "delete", deletion)
         except StaleStateError:
             return summary.model_copy(update={"changed": summary.changed + 1})
-        except StoreUnavailableError:
-            raise
-        except HelixError as error:
-            return summary.failed(_named(session.session_id, "delete", error))
+        if isinstance(deleted, CleanupError):
+            return summary.failed(deleted)
         return summary.model_copy(update={"deleted": summary.deleted + deleted})
+
+
+async def _tried(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupError:
+    """What it gave, or the error that names the session; others must go on.
+
+    Raises:
+        StoreUnavailableError: The next attempt does what is left.
+        SessionNotFoundError, StaleStateError: Somebody else was there first.
+    """
+    try:
+        return await act
+    except (StoreUnavailableError, SessionNotFoundError, StaleStateError):
+        raise
+    except HelixError as error:
+        return _named(session_id, stage, error)
 
 
 def _named(session_id: str, stage: str, error: Exception) -> CleanupError:
