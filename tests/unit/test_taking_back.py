@@ -1,0 +1,214 @@
+"""Where turns begin and end, and what an open remembers of those that it takes back."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helix_temporal.activities import Payloads, _turn_list
+from helix_temporal.activities._tidying import REMEMBERED, tidied, tidy
+from helix_temporal.activities._turn_list import first_turns, head_after, newest_turns, split_turns, turn_of
+from helix_temporal.activities.reads import INLINE_AGAIN, SessionReads
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models import parts
+from helix_temporal.models._json import canonical
+from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
+from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.sessions import SliceState, UserMessage
+from helix_temporal.models.slices import Summary, TakenBack
+from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
+from helix_temporal.stores.protocols.threads import OpenThread
+
+TURN = st.builds(
+    lambda users, tools, end: "u" * users + "".join("c" + "t" * each for each in tools) + end,
+    st.integers(1, 2),
+    st.lists(st.integers(1, 2), max_size=2),
+    st.sampled_from(["a", "ct"]),
+)
+TURNS = st.lists(TURN, max_size=12)
+
+
+async def thread_of(shape: str) -> HotThreads:
+    """A thread of finished turns of this shape."""
+    threads = HotThreads(MemoryThreads())
+    await threads.open(OpenThread("t", 5, "o"))
+    roles = {"u": "user", "a": "assistant", "c": "assistant", "t": "tool"}
+    records = tuple(
+        Record(kind, f"m{at}", to_record(Message(id=f"m{at}", role=roles[kind], content=f"{at}")).body)
+        for at, kind in enumerate(shape)
+    )
+    if records:
+        await threads.append(StepAppend("t", 5, EMPTY, records, commits=True))
+    return threads
+
+
+def head_at(position: int) -> Head:
+    return Head(position=position, last_id=f"m{position - 1}") if position else EMPTY
+
+
+def places(turns: list[str]) -> list[int]:
+    return [0, *itertools.accumulate(len(turn) for turn in turns)]
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of a few messages are read in several pages."""
+    monkeypatch.setattr(_turn_list, "_PAGE", 3)
+
+
+@given(TURNS, st.integers(0, 12), st.integers(1, 12))
+async def test_turns_are_found_wherever_pages_end(turns: list[str], start: int, count: int) -> None:
+    """Whatever is read at a time, and from whichever end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_turn_list, "_PAGE", 3)
+        threads, ends = await thread_of("".join(turns)), places(turns)
+        start = min(start, len(turns))
+        found, after = await first_turns(threads, "t", ends[start], count)
+        wanted = list(itertools.pairwise(ends))[start : start + count]
+        assert [(each.start.position, each.end.position) for each in found] == wanted
+        assert after == (ends[start + count] if start + count < len(turns) else None)
+        newest = await newest_turns(threads, "t", count)
+        assert [(each.start.position, each.end.position) for each in newest] == list(
+            itertools.pairwise(ends)
+        )[-count:]
+        assert all(each.start == head_at(each.start.position) for each in newest)
+        assert [(await head_after(threads, "t", kept)).position for kept in range(len(turns) + 1)] == ends
+
+
+async def test_a_count_that_is_not_there_is_told(small_pages: None) -> None:
+    """Rather than a cut at the end, or at the beginning."""
+    threads = await thread_of("uaua")
+    with pytest.raises(InvalidRequestError, match="2 finished turns, 3 cannot stay"):
+        await head_after(threads, "t", 3)
+    with pytest.raises(InvalidRequestError, match="no turn begins at 1"):
+        await first_turns(threads, "t", 1, 5)
+    with pytest.raises(InvalidRequestError, match="no turn begins at 9"):
+        await first_turns(threads, "t", 9, 5)
+
+
+async def test_the_turn_of_a_message_is_found_far_back_too(small_pages: None) -> None:
+    """Only messages of users count: an answer is no question to edit."""
+    threads = await thread_of("uua" + "ua" * 100)
+    found = await turn_of(threads, "t", "m1")
+    assert (found.start, found.end.position) == (EMPTY, 3)
+    with pytest.raises(InvalidRequestError, match="no finished turn has a message 'm2'"):
+        await turn_of(threads, "t", "m2")
+
+
+def test_messages_of_foreign_rows_are_turns_as_well() -> None:
+    """A thread that came from elsewhere may begin with anything."""
+    rows = [Record(kind, str(at), b"") for at, kind in enumerate("ooua")]
+    assert [len(each.records) for each in split_turns(EMPTY, rows)] == [2, 2]
+
+
+# ---- what is asked anew -----------------------------------------------------------------------------
+
+
+def reads_of(threads: HotThreads) -> tuple[SessionReads, Payloads]:
+    payloads = Payloads(MemoryPayloads())
+    return SessionReads(threads, payloads, MemoryUsage()), payloads
+
+
+async def plan(reads: SessionReads, **fields: Any) -> Any:
+    request = TakeBackRequest.model_validate({"id": "op"} | fields)
+    return await reads._plan(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
+
+
+async def test_messages_of_any_content_are_asked_anew() -> None:
+    """Long ones and images travel by reference; metadata goes along."""
+    threads = HotThreads(MemoryThreads())
+    await threads.open(OpenThread("t", 5, "o"))
+    picture = [parts.text("what is this?"), parts.image(url="https://example.com/a.png")]
+    said = (
+        Message(id="a", role="user", content="short", metadata={"tag": "x"}),
+        Message(id="b", role="user", content="x" * (INLINE_AGAIN + 1)),
+        Message(id="c", role="user", content=picture),
+        Message(id="d", role="assistant", content="ok"),
+    )
+    await threads.append(StepAppend("t", 5, EMPTY, tuple(to_record(each) for each in said), commits=True))
+    reads, payloads = reads_of(threads)
+    first, second = [await plan(reads, turns=-1, again=True) for _ in range(2)]
+    assert first == second
+    short, long, image = first.record.messages
+    assert (short.id, short.text, short.metadata) == ("op.0", "short", {"tag": "x"})
+    assert await payloads.get("t", long.ref) == "x" * (INLINE_AGAIN + 1)
+    assert await payloads.get("t", image.ref) == picture
+
+
+@pytest.mark.parametrize("fields", [{}, {"turns": 1, "to": EMPTY}, {"checkpoint": "c", "turns": 0}])
+async def test_a_request_says_in_one_way_how_far_it_goes(fields: dict[str, Any]) -> None:
+    """Two ways may contradict each other."""
+    reads, _ = reads_of(await thread_of("ua"))
+    with pytest.raises(InvalidRequestError, match="one of to, turns and checkpoint expected"):
+        await plan(reads, **fields)
+
+
+# ---- what is remembered -----------------------------------------------------------------------------
+
+
+def header_at(position: int, epoch: int = 10) -> HotHeader:
+    return HotHeader("t", epoch, "o", head=Head(position=position, last_id="m"))
+
+
+def opening(**fields: Any) -> OpenSessionInput:
+    return OpenSessionInput(session_id="t", thread_id="t", agent="a", owner="o", **fields)
+
+
+def taken(name: str, *, epoch: int = 0, to: Head = EMPTY) -> TakenBack:
+    return TakenBack(id=name, to=to, epoch=epoch)
+
+
+def test_a_thread_remembers_the_newest_requests_and_the_messages_of_the_last() -> None:
+    """It is written with each step, and must stay small."""
+    state = SliceState()
+    for number in range(REMEMBERED + 3):
+        message = UserMessage(id="m", text="x")
+        request = opening(take_back=TakenBack(id=str(number), to=EMPTY, messages=(message,)))
+        state = tidy(state, header_at(0, epoch=number + 1), request)
+    assert [each.id for each in state.taken_back] == [str(number) for number in range(3, REMEMBERED + 3)]
+    assert [len(each.messages) for each in state.taken_back] == [0] * (REMEMBERED - 1) + [1]
+
+
+def test_another_attempt_of_an_open_finds_what_the_first_one_recorded() -> None:
+    """Its epoch is the open's own: it is neither forgotten nor recorded twice."""
+    request = opening(take_back=taken("op"), known_epoch=7)
+    first = tidy(SliceState(), header_at(0, epoch=10), request)
+    assert [each.epoch for each in first.taken_back] == [10]
+    assert tidy(first, header_at(0, epoch=10), request) == first
+
+
+def test_a_workflow_that_was_reset_forgets_what_it_did_later() -> None:
+    """It will be asked to do it again."""
+    state = SliceState(taken_back=(taken("before", epoch=5), taken("after", epoch=8)))
+    known = ReopenHeads(known=Head(position=4, last_id="x"), turn_start=Head(position=4, last_id="x"))
+    after = tidy(state, header_at(2, epoch=10), opening(reopen=known, known_epoch=5))
+    assert [each.id for each in after.taken_back] == ["before"]
+    assert tidy(state, header_at(2, epoch=10), opening()) == state
+
+
+def test_a_summary_of_what_is_cut_goes() -> None:
+    """One that ends where the thread does stays."""
+    summary = Summary(text="s", upto=Head(position=4, last_id="m3"))
+    state = SliceState(summary=summary)
+    assert tidy(state, header_at(4), opening()).summary == summary
+    assert tidy(state, header_at(3), opening()).summary is None
+
+
+async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> None:
+    """A hook may save values between the look and the write."""
+    threads = await thread_of("ua")
+    facts = await threads.facts("t")
+    header = header_at(2, epoch=5)
+    await threads.save_slice("t", 5, canonical({"turns": 7}), facts.slice_version)
+    done = await tidied(threads, opening(take_back=taken("op")), header, SliceState())
+    assert (done.state.turns, [each.id for each in done.state.taken_back]) == (7, ["op"])
+    assert done.handle().slice_version == (await threads.facts("t")).slice_version
+    assert not done.handle().archived
