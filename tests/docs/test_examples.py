@@ -156,6 +156,30 @@ def test_a_refund_waits_for_its_approval_in_a_session_that_is_open_and_in_one_th
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
 
 
+def test_a_conversation_goes_on_from_s3_after_redis_was_wiped(variables: dict[str, str]) -> None:
+    """All of it is there on another worker; an edit leaves the original alone, and a rewind the fork."""
+    ran = run(["examples/resume_cold/resume_cold.py"], variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    monday, between, friday, ship, back, original, fork = ran.stdout.split("\n\n")
+    assert "[Redis: the thread, " in monday
+    assert "[Redis: no thread, " in between
+    assert "[read from S3, without a session: 6 messages]" in friday
+    assert "We have: I go to Norway; I go by train; I have five days." in friday
+    assert "We have: I go to Norway; I go by ship." in ship
+    assert "4. What have we planned?" in back
+    assert [line.split("  ")[-3].strip()[3:] for line in original.splitlines()[1:]] == [
+        "I go to Norway.",
+        "I go by train.",
+        "I have four days.",
+    ]
+    assert [line.split("  ")[-3].strip()[3:] for line in fork.splitlines()[1:]] == [
+        "I go to Norway.",
+        "I go by ship.",
+        "What have we planned?",
+    ]
+    assert max(len(line) for line in ran.stdout.splitlines()) <= 100
+
+
 @pytest.mark.slow
 def test_the_demo_plays_any_conversation_and_every_number_is_right(
     variables: dict[str, str], tmp_path: Path
