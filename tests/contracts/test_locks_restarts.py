@@ -17,7 +17,7 @@ from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.locks import Lock
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import an_id
-from helix_temporal.testing.contracts._usage import some_tokens
+from helix_temporal.testing.contracts._usage_base import some_tokens
 
 T = TypeVar("T")
 Granted = list[tuple[int, int]]

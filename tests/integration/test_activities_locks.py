@@ -22,7 +22,7 @@ from helix_temporal.models.usage import (
 )
 from helix_temporal.plugin import CompactPayloadConverter
 from helix_temporal.stores.memory import MemoryLocks, MemoryUsage
-from helix_temporal.testing.contracts._usage import one_of_each, some_tokens
+from helix_temporal.testing.contracts._usage_base import one_of_each, some_tokens
 
 R = TypeVar("R")
 

@@ -1,5 +1,20 @@
-"""The contract of `UsageStore`: bind it by a class and two fixtures, `usage` and `another`."""
+"""The contract of `UsageStore`.
 
-from helix_temporal.testing.contracts._usage import UsageContract
+::
+
+    class TestMyUsage(UsageContract):
+        @pytest.fixture
+        async def usage(self): ...     # an empty store
+
+        @pytest.fixture
+        async def another(self): ...   # a second instance on the same store, as another process has one
+"""
+
+from helix_temporal.testing.contracts._usage_entries import EntriesContract, RecordContract
+from helix_temporal.testing.contracts._usage_sums import QueryContract, RollupContract
 
 __all__ = ["UsageContract"]
+
+
+class UsageContract(RecordContract, EntriesContract, RollupContract, QueryContract):
+    """All of it."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.testing.contracts._usage import NOON, some_tokens
+from helix_temporal.testing.contracts._usage_base import NOON, some_tokens
 from tests import _postgres
 from tests.integration.postgres._fenced import Tally, campaign
 from tests.integration.postgres._pooler import pooled

@@ -9,7 +9,7 @@ from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.file import FileBackend, FileLocks
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Part
-from helix_temporal.testing.contracts._usage import some_tokens
+from helix_temporal.testing.contracts._usage_base import some_tokens
 
 
 def documents_in(directory: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.memory import MemoryUsage
-from helix_temporal.testing.contracts._usage import some_tokens
+from helix_temporal.testing.contracts._usage_base import some_tokens
 
 
 async def test_a_test_can_look_at_everything() -> None:

@@ -8,7 +8,7 @@ from helix_temporal.devstack import Valkey
 from helix_temporal.errors import InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.testing.contracts._usage import some_tokens
+from helix_temporal.testing.contracts._usage_base import some_tokens
 from tests.unit.stores._redis import backend_on
 
 
