@@ -162,11 +162,12 @@ class Stepper:
             thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
-        turn = None
+        turn, told = None, False
         if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
             inputs = [from_record(record) for record in view.after]
+            told = state_of(view).run != request.run_id
         else:
             inputs = await self._messages(thread_id, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
@@ -177,7 +178,8 @@ class Stepper:
         await self._news.children(request)
         await self._used.children(request)
         committed = await self._committed(request, appended, turn)
-        await self._streams.turn_ended(request, inputs, appended.head)
+        if not told:
+            await self._streams.turn_ended(request, inputs, appended.head)
         return RunStepResult(
             head=appended.head,
             archived=is_archived(receipt),
@@ -222,7 +224,9 @@ class Stepper:
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
             result = await self._result(request, appended, stored, receipt, seen)
-            await self._streams.stood(request, agent, taken, stored, result)
+            # Done again after a reset, under another name of its run: it was told of under the first.
+            if state_of(seen.view).run == request.run_id:
+                await self._streams.stood(request, agent, taken, stored, result)
         return result
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:

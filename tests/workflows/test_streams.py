@@ -17,6 +17,7 @@ from helix_temporal.models.stream_view import StreamView
 from helix_temporal.models.streams import StoredChunk
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand
+from tests.workflows.test_reset import reset, task_ends
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -267,3 +268,22 @@ async def test_a_deleted_session_takes_its_stream_along(stand: Stand, sid: str) 
     await stand.finish(sid)
     await stand.sessions.delete(sid)
     assert await stand.sessions.streams.get_info(sid) is None
+
+
+async def test_a_reset_tells_nothing_twice(stand: Stand, desk: Desk, sid: str) -> None:
+    """Turns that are done again find themselves in the thread, and what was told of them stands."""
+    for text in ("one", "two"):
+        await stand.sessions.ask(sid, text, agent="main", message_id=f"m-{text}")
+    desk.scripts[sid] = first_tools_then("done", "x")
+    await stand.sessions.ask(sid, "three", message_id="m-three")
+    await reset(stand, sid, (await task_ends(stand, sid))[1])
+    await stand.sessions.ask(sid, "four", agent="main", message_id="m-four")
+    turns = [
+        [stored async for stored in stand.sessions.stream(sid, message_id=f"m-{text}")]
+        for text in ("one", "two", "three", "four")
+    ]
+    info = await stand.sessions.streams.get_info(sid)
+    assert info is not None
+    assert info.last_sequence == sum(len(turn) for turn in turns)
+    assert {types(turn).count("run_started") for turn in turns} == {1}
+    assert len(desk.requests[sid]) == 6
