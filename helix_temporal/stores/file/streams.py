@@ -19,6 +19,7 @@ _QUICK: Final = 0.005
 _SLOW: Final = 0.05
 _GROWTH: Final = 1.3
 _MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_FILES: Final = 256
 _SWEEP_EVERY: Final = 600.0
 
 
@@ -86,7 +87,7 @@ class FileStreams(Streams):
         file = self._files.pop(stream_id, None) or StreamFile(self._disk, stream_id)
         self._files[stream_id] = file
         size = sum(each.size for each in self._files.values())
-        while len(self._files) > 1 and size > _MOST_BYTES:
+        while len(self._files) > 1 and (size > _MOST_BYTES or len(self._files) > _MOST_FILES):
             _, oldest = self._files.popitem(last=False)
             size -= oldest.size
         return file

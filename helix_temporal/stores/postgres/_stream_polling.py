@@ -60,7 +60,7 @@ class Polling:
             try:
                 found = await self._ask([*asked])
             except Exception as error:  # noqa: BLE001 — whatever it is, it belongs to those who wait
-                for _, future in asked.values():
+                for _, future in (*asked.values(), *self._waiting.values()):
                     if not future.done():
                         future.set_exception(error)
                 return

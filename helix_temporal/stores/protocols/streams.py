@@ -263,5 +263,5 @@ class StreamStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """End all readers of this process that wait; the next use opens what is needed again."""
+        """Give back what readers of this process hold; the next use, also a reader's, opens it again."""
         ...
