@@ -138,10 +138,10 @@ class ChildWaits:
         if submission is None or submission.status not in {"submitted", "already_completed"}:
             return None
         self._answered(request.call)
-        mine = submission.status == "submitted"
-        return AnsweredCall(
-            id=request.call, when=submission.completed_at or 0, **({"by": request.by} if mine else {})
-        )
+        when = submission.completed_at or 0
+        if submission.status == "submitted":
+            return AnsweredCall(id=request.call, when=when, by=request.by)
+        return AnsweredCall(id=request.call, when=when)
 
     def _send(self, request: SubmitInput) -> str:
         name = workflow.uuid4().hex
