@@ -249,6 +249,7 @@ class _Places(dict[str, Any]):
             settings.redis_url or "",
             prefix=settings.redis_prefix,
             cluster=settings.redis_cluster,
+            session_ttl=settings.session_ttl.total_seconds() if settings.session_ttl else None,
             stream_limits=settings.stream_limits,
         )
 

@@ -133,6 +133,8 @@ class Settings(_Group):
         session_store: Where state, runs and checkpoints are, and locks and usage with them; by default
             the first of PostgreSQL, Redis and the data directory that is given, else this process's
             memory.  ``"none"`` keeps what a session must know with its thread and nothing more.
+        session_ttl: Only with state in Redis: a session is gone so long after its last commit, whatever it
+            waits for.  The server must not evict.
         stream_store: Where sessions are shown live; by default the first of Redis, PostgreSQL and the data
             directory that is given, else this process's memory, where other processes see nothing.
             ``"none"`` shows them nowhere.
@@ -180,6 +182,7 @@ class Settings(_Group):
 
     thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
     session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
+    session_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
 
     stream_store: Literal["redis", "postgres", "file", "memory", "none"] | None = None
     stream_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
@@ -291,6 +294,8 @@ class Settings(_Group):
             raise ValueError(
                 "expire_unarchived_after would drop what isn't archived yet; not with a cold tier"
             )
+        if self.session_ttl and (self.session_store == "none" or self.state_in != "redis"):
+            raise ValueError("session_ttl is for state in Redis; elsewhere sessions are kept until deleted")
         if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
             raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters")
         if not self.allow_plaintext:

@@ -1,5 +1,6 @@
 """Where locks and usage are, by settings."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,6 +35,13 @@ def test_a_server_of_threads_and_state_is_opened_once() -> None:
     """One pool of connections, not two."""
     backends = Backends(Settings(**POSTGRES))
     assert len(backends._places) == 1
+
+
+def test_sessions_in_redis_live_as_long_as_settings_say() -> None:
+    """``HELIX_SESSION_TTL`` reaches the store."""
+    mortal, kept = Settings(**REDIS, session_ttl=timedelta(hours=1)), Settings(**REDIS)
+    lives = [Backends(each)._places["redis"].sessions._lives for each in (mortal, kept)]
+    assert lives == [3_600_000, None]
 
 
 def test_locks_and_usage_from_elsewhere_are_used() -> None:

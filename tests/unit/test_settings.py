@@ -106,6 +106,13 @@ def test_unarchived_threads_expire_only_without_a_cold_tier() -> None:
     assert Settings(expire_unarchived_after=timedelta(hours=1)).expire_unarchived_after is not None
 
 
+@pytest.mark.parametrize("others", [{}, {"redis_url": "redis://localhost", "session_store": "none"}])
+def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, str]) -> None:
+    """Elsewhere it would be taken for something that happens."""
+    with pytest.raises(InvalidConfigError, match="session_ttl"):
+        Settings(session_ttl=timedelta(hours=1), **others)
+
+
 @pytest.mark.parametrize(
     "values",
     [
