@@ -110,6 +110,7 @@ class Team:
             leads("middle", agent_tool("helper", agent="helper")),
             leads("top", agent_tool("helper", agent="middle")),
             leads("nowhere", agent_tool("helper", agent="helper", task_queue="nobody-listens", timeout=1)),
+            leads("far", agent_tool("helper", agent="helper", task_queue="nobody-listens", timeout=30)),
             leads("unknown", agent_tool("helper", agent="who")),
             leads("itself", agent_tool("helper", agent="itself")),
             leads("of-picky", agent_tool("helper", agent="picky")),

@@ -4,9 +4,12 @@ import asyncio
 from collections import Counter
 
 import pytest
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.common import SearchAttributeKey
 
 from helix_temporal.agents import ModelRequest
+from helix_temporal.client import SessionClient
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import AskStatus
 from tests.workflows._desk import Answer
@@ -217,3 +220,23 @@ async def test_a_continuing_sub_agent_outlives_its_parents_runs(crew: Crew, sid:
     client = crew.client(max_turns_per_run=1)
     answers = [(await client.ask(sid, text, agent="continue")).text for text in ("one", "two", "three")]
     assert answers == ["1: one", "3: two", "5: three"]
+
+
+async def test_sub_agents_are_found_by_what_was_said_of_their_root(crew: Crew, sid: str) -> None:
+    """Metadata and search attributes go down with the call."""
+    client, key = crew.served.client, SearchAttributeKey.for_keyword("HelixTestTenant")
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(
+            namespace=client.namespace,
+            search_attributes={key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
+        )
+    )
+    queue = crew.served.plugin.settings.task_queue
+    sessions = SessionClient(client, task_queue=queue, search_attributes={"tenant": key})
+    await sessions.ask(sid, "deep", agent="top", metadata={"tenant": "acme"})
+    helper = await crew.child(await crew.child(sid))
+    described = await crew.handle(helper).describe()
+    assert described.typed_search_attributes.get(key) == "acme"
+    stored = await crew.served.plugin.backends.sessions.load_state(helper)
+    assert stored is not None
+    assert stored.metadata == {"tenant": "acme"}

@@ -7,6 +7,7 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError
 
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import workflow_id
@@ -35,6 +36,15 @@ async def ended(crew: Crew, session_id: str) -> WorkflowExecutionStatus | None:
             if found is not WorkflowExecutionStatus.RUNNING:
                 return found
             await asyncio.sleep(0.05)
+
+
+async def started(crew: Crew, session_id: str) -> bool:
+    """Whether a sub-agent's workflow was started."""
+    try:
+        events = await crew.events(session_id)
+    except RPCError:
+        return False
+    return any(each.HasField("child_workflow_execution_started_event_attributes") for each in events)
 
 
 async def lineage(crew: Crew, session_id: str) -> list[str]:
@@ -87,6 +97,22 @@ async def test_an_abort_ends_sub_agents_and_leaves_no_trace_of_the_turn(crew: Cr
     crew.team.gates[sid].opened.set()
     assert (await crew.sessions.ask(sid, "anew")).text == "1: anew"
     assert [each.text for each in await crew.messages(sid) if each.role == "user"] == ["anew"]
+
+
+async def test_an_abort_does_not_wait_for_ever_for_a_sub_agent_that_nobody_serves(
+    crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been asked to end, and ends by its time-out; the person need not wait for that."""
+    monkeypatch.setattr(_children, "STOP_SECONDS", 1.0)
+    asked = asyncio.create_task(crew.sessions.ask(sid, "go", agent="far", timeout=60))
+    async with asyncio.timeout(20):
+        while not await started(crew, sid):  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.05)
+    assert await crew.sessions.stop(sid, abort=True)
+    assert (await asked).status is AskStatus.INTERRUPTED
+    crew.team.leads[sid] = lambda request: "fine"
+    assert (await crew.sessions.ask(sid, "anew")).text == "fine"
+    await crew.finish(sid)
 
 
 async def test_an_interrupt_lets_sub_agents_end_after_their_step(crew: Crew, sid: str) -> None:
