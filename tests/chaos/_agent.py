@@ -4,22 +4,44 @@ import asyncio
 import random
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from helix_temporal.agents import Agent, ModelRequest, ModelResponse, Tool, ToolContext, agent_tool, tool
+from pydantic import JsonValue
+
+from helix_temporal.agents import (
+    Agent,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
+    Tool,
+    ToolContext,
+    agent_tool,
+    client_tool,
+    tool,
+)
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.messages import Message, ToolCall
+from helix_temporal.models.messages import Message, ToolCall, Usage
 from tests.chaos._ledger import Ledger
 
 AGENT: Final = "chaos"
 _TOKEN: Final = re.compile(rb"#([0-9a-f]{16})")
-_TOOLS: Final = re.compile(r"tools=(\d+)")
-_AGENTS: Final = re.compile(r"agents=(\d+)")
+_WANTED: Final = re.compile(r"(tools|agents|people|waits|pays)=(\d+)")
 HELPERS: Final[dict[str, ChildThread]] = {"helper": "new", "pal": "continue", "twin": "fork"}
 """Sub-agents, all of them this very agent, and what they know."""
+TASKS: Final = {"deep": "agents=1", "asking": "waits=1 pays=1"}
+"""Words by which a user has the sub-agents ask sub-agents of their own, or people."""
+_ANSWERED: Final = {"people": "person", "waits": "tell", "pays": "pay"}
 _PADDING: Final = "x" * 3000
 """More than travels in a workflow: arguments are read from the thread, results are put aside."""
+USED: Final = Usage(input_tokens=1, output_tokens=1)
+"""By each answer: sums tell how many there were."""
+WHAT: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "properties": {"what": {"type": "string"}},
+    "required": ["what"],
+}
 
 
 def token_of(body: bytes) -> str | None:
@@ -42,7 +64,8 @@ class BookedModel:
     """Answers by naming the messages it answers and this very call; notes each call before it thinks.
 
     A user's text with ``tools=2`` makes it ask for two tools first, and ``large`` for large ones;
-    ``agents=3`` makes it ask three sub-agents.
+    ``agents=3`` makes it ask three sub-agents, ``people=1`` the one who asked, ``waits=1`` somebody
+    else, ``pays=1`` for a tool that somebody must approve.
     """
 
     def __init__(self, ledger: Ledger, seconds: float = 0.03) -> None:
@@ -50,28 +73,60 @@ class BookedModel:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Answer, or ask for tools."""
+        response = self._respond(request)
+        await asyncio.sleep(random.uniform(0, 2 * self._seconds))
+        return response
+
+    def _respond(self, request: ModelRequest) -> ModelResponse:
         token, new = secrets.token_hex(8), waiting(request.messages)
         ids = [message.id for message in new]
         self._ledger.write(
             "model", session=request.session_id, inputs=ids, token=token, step=request.step_key
         )
-        await asyncio.sleep(random.uniform(0, 2 * self._seconds))
         asked = new[-1].text if new[-1].role == "user" else ""
-        wanted, padding = _TOOLS.search(asked), _PADDING if "large" in asked else ""
-        calls = tuple(
-            ToolCall(
-                id=f"call_{number}",
-                name="touch",
-                arguments={"what": f"{ids[-1]}/{number}", "padding": padding},
-            )
-            for number in range(int(wanted.group(1)) if wanted else 0)
+        calls = _calls(asked, ids[-1])
+        return ModelResponse(content=f"re {' '.join(ids)} #{token}", tool_calls=calls, usage=USED)
+
+
+class AloudModel(BookedModel):
+    """The same, word by word; one stream in ten breaks off."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Say it, then give it whole."""
+        response = self._respond(request)
+        words = [f"{word} " for word in f"{response.content} {'and so on ' * 4}".split()]
+        breaks = random.randrange(len(words)) if random.random() < 0.1 else None
+        for at, word in enumerate(words):
+            if at == breaks:
+                raise ConnectionResetError("the stream broke off, as it does in one of ten answers")
+            yield TextDelta(word)
+            await asyncio.sleep(random.uniform(0, 4 * self._seconds / len(words)))
+        # Noted before it is given: then it is paid for.
+        self._ledger.write("paid", session=request.session_id)
+        yield ModelResponse("".join(words), tool_calls=response.tool_calls, usage=USED)
+
+
+def _calls(asked: str, last: str) -> tuple[ToolCall, ...]:
+    """The tools that a user's text wants."""
+    wanted = {what: int(count) for what, count in _WANTED.findall(asked)}
+    padding = _PADDING if "large" in asked else ""
+    task = next((task for word, task in TASKS.items() if word in asked), "tools=1")
+    calls = [
+        ToolCall(
+            id=f"call_{number}", name="touch", arguments={"what": f"{last}/{number}", "padding": padding}
         )
-        helpers = _AGENTS.search(asked)
-        calls += tuple(
-            ToolCall(id=f"help_{number}", name=tuple(HELPERS)[number % 3], arguments={"task": "tools=1"})
-            for number in range(int(helpers.group(1)) if helpers else 0)
-        )
-        return ModelResponse(content=f"re {' '.join(ids)} #{token}", tool_calls=calls)
+        for number in range(wanted.get("tools", 0))
+    ]
+    calls += [
+        ToolCall(id=f"help_{number}", name=tuple(HELPERS)[number % 3], arguments={"task": task})
+        for number in range(wanted.get("agents", 0))
+    ]
+    calls += [
+        ToolCall(id=f"{name}_{number}", name=name, arguments={"what": f"{last}/{name}/{number}"})
+        for what, name in _ANSWERED.items()
+        for number in range(wanted.get(what, 0))
+    ]
+    return tuple(calls)
 
 
 def touch_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
@@ -87,13 +142,31 @@ def touch_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
     return touch
 
 
-def chaos_agent(ledger: Ledger, *, model_seconds: float = 0.03, tool_seconds: float = 0.02) -> Agent:
+def pay_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
+    """The same, for which somebody's leave is wanted."""
+
+    @tool(attempts=20, approval=True)
+    async def pay(what: str, context: ToolContext) -> str:
+        """Pay something."""
+        ledger.write("tool", session=context.session_id, key=context.key, what=what)
+        await asyncio.sleep(random.uniform(0, 2 * seconds))
+        return f"paid {what}"
+
+    return pay
+
+
+def chaos_agent(
+    ledger: Ledger, *, model_seconds: float = 0.03, tool_seconds: float = 0.02, aloud: bool = False
+) -> Agent:
     """The agent over a ledger; ``…_seconds`` are means."""
     return Agent(
         name=AGENT,
-        model=BookedModel(ledger, model_seconds),
+        model=(AloudModel if aloud else BookedModel)(ledger, model_seconds),
         tools=[
             touch_tool(ledger, tool_seconds),
+            pay_tool(ledger, tool_seconds),
+            client_tool("tell", parameters=WHAT),
+            client_tool("person", parameters=WHAT),
             *(agent_tool(name, agent=AGENT, thread=thread) for name, thread in HELPERS.items()),
         ],
     )

@@ -4,10 +4,12 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from temporalio.client import Client
 
 from helix_temporal.backends import Backends
 from helix_temporal.models.messages import Message
@@ -36,20 +38,24 @@ class KillCampaign:
     name = "kills"
     _manner: Mapping[str, Any] = MappingProxyType({})
     """How the people of this campaign ask."""
+    _letter = "k"
+    """Begins the names of its sessions."""
+    _aloud = False
+    """Whether models say what they think word by word."""
 
     def __init__(
         self, settings: Settings, directory: Path, *, seed: int, sessions: int = 4, askers: int = 2,
         turns_per_run: int = 6,
         graceful: bool = False,
     ) -> None:  # fmt: skip
-        self._settings, self._books = (
-            quick(settings),
-            directory / f"{'drains' if graceful else 'kills'}-{seed}.jsonl",
-        )
+        prefix = f"{'g' if graceful else self._letter}{seed}"
+        self._settings, self._books = quick(settings), directory / f"kills-{prefix}.jsonl"
         self._random, self._seed = random.Random(seed), seed
-        self._names = [f"{'g' if graceful else 'k'}{seed}-{number}" for number in range(sessions)]
+        self._names = [f"{prefix}-{number}" for number in range(sessions)]
         self._askers = askers
-        self._options = SessionOptions(idle_timeout=120, max_turns_per_run=turns_per_run)
+        self._options = SessionOptions(
+            idle_timeout=120, max_turns_per_run=turns_per_run, suspend="exit" if seed % 2 else "wait"
+        )
         self._graceful, self._drains = graceful, list[float]()
         self._deaths: dict[int, int] = {}
         self._recoveries: list[float] = []
@@ -61,12 +67,13 @@ class KillCampaign:
         client, _ = await connect(self._settings)
         people = People(client, self._settings, options=self._options, seed=self._seed, **self._manner)
         began = time.monotonic()
-        worker = WorkerProcess(self._settings, self._books)
+        worker = self._worker()
         asking = [
             asyncio.create_task(people.keep_asking(name, asker, lambda: self._going))
             for name in self._names
             for asker in range(self._askers)
         ]
+        others = [asyncio.create_task(each) for each in self._along(client, people)]
         try:
             for number in range(kills):
                 worker = await self._kill(worker, people)
@@ -77,16 +84,30 @@ class KillCampaign:
             report = await self._judge(people, time.monotonic() - began)
         finally:
             self._going = False
-            for task in asking:
+            for task in (*asking, *others):
                 task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*asking, *others, return_exceptions=True)
             worker.stop()
         progress(report.line(), final=True)
         return report
 
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self._settings, self._books, aloud=self._aloud)
+
+    def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
+        """What else goes on until the end."""
+        return []
+
+    async def _instant(self, people: People) -> bool:
+        """Wait for an instant at which a kill may do harm; false if it does not come."""
+        return await people.next_answer(RECOVERY_SECONDS)
+
+    async def _after_kill(self) -> None:
+        """What else happens while no worker is there."""
+
     async def _kill(self, worker: WorkerProcess, people: People) -> WorkerProcess:
         """Most kills hit a worker at work, some one that is just starting."""
-        if self._random.random() < 0.85 and not await people.next_answer(RECOVERY_SECONDS):
+        if self._random.random() < 0.85 and not await self._instant(people):
             self._stuck.append(
                 f"no answer within {RECOVERY_SECONDS:.0f} s before kill {len(self._deaths) + 1}"
             )
@@ -97,12 +118,13 @@ class KillCampaign:
         worker.kill()
         self._deaths[worker.pid] = time.monotonic_ns()
         worker.stop()
-        successor = WorkerProcess(self._settings, self._books)
+        await self._after_kill()
+        successor = self._worker()
         asyncio.get_running_loop().create_task(self._time(people, killed))
         return successor
 
     async def _replace(self, worker: WorkerProcess) -> WorkerProcess:
-        successor = WorkerProcess(self._settings, self._books)
+        successor = self._worker()
         began = time.monotonic()
         worker.terminate()
         code = await worker.ended()
@@ -132,7 +154,7 @@ class KillCampaign:
                 check_thread(name, [ask for ask in people.asks if ask.session == name], threads[name])
                 for name in self._names
             ),
-            start=check_books(Ledger(self._books).read(), threads, self._deaths),
+            start=self._excused(check_books(Ledger(self._books).read(), threads, self._deaths), threads),
         )
         findings += Findings(wrong_answers=wrong, others=self._stuck)
         findings += await self._further(threads)
@@ -145,15 +167,25 @@ class KillCampaign:
             "recovery_median_seconds": round(statistics.median(self._recoveries or [0]), 2),
             "recovery_worst_seconds": round(max(self._recoveries, default=0), 2),
             "seconds": round(seconds, 1),
+            "answers_of_people": dict(people.submissions),
+            **self._counts(),
         }
         if self._graceful:
             self.name = "drains"
             figures |= {"drain_worst_seconds": round(max(self._drains, default=0), 2)}
         return Report(self.name, self._seed, findings, figures)
 
+    def _excused(self, findings: Findings, threads: Mapping[str, Sequence[Message]]) -> Findings:
+        """What the books say, without what must be in this campaign."""
+        return findings
+
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         """What else a campaign looks at."""
         return Findings()
+
+    def _counts(self) -> dict[str, Any]:
+        """What else a campaign counts."""
+        return {}
 
 
 async def read_all(settings: Settings, names: Sequence[str]) -> dict[str, list[Message]]:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from temporalio.client import Client
@@ -11,7 +12,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, ThreadNotFoundError
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ReadPage
 from tests.chaos._agent import AGENT
@@ -24,6 +25,7 @@ class People:
     Attributes:
         asks: Their book: every message they sent, and what they were told.
         answered_at: When (monotonic seconds) answers arrived.
+        submissions: What became of their answers to what sessions waited for.
     """
 
     def __init__(
@@ -34,11 +36,12 @@ class People:
         options: SessionOptions | None = None,
         seed: int = 0,
         ask_timeout: float = 90.0,
-        texts: Sequence[str] = ("hello", "hello", "tools=1", "tools=2"),
+        texts: Sequence[str] = ("hello", "hello", "tools=1", "tools=2", "people=1 tools=1"),
     ) -> None:
         self.sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
         self.asks: list[Ask] = []
         self.answered_at: list[float] = []
+        self.submissions: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._ask_timeout, self._texts = ask_timeout, tuple(texts)
         self._progress = asyncio.Condition()
@@ -49,9 +52,7 @@ class People:
         ask = Ask(session, asker, number, f"{session}-{asker}-{number}", text)
         self.asks.append(ask)
         try:
-            ask.result = await self.sessions.ask(
-                session, text, agent=agent, message_id=ask.message_id, timeout=self._ask_timeout
-            )
+            ask.result = await self._until_over(ask, agent)
         except (HelixError, TimeoutError) as error:
             ask.error = f"{type(error).__name__}: {error}"
         else:
@@ -59,6 +60,26 @@ class People:
         async with self._progress:
             self._progress.notify_all()
         return ask
+
+    async def _until_over(self, ask: Ask, agent: str | None) -> AskResult:
+        """Ask, and answer what a `person` is asked, until the turn is over; other calls have other people."""
+        deadline = time.monotonic() + self._ask_timeout
+        while True:
+            left = max(deadline - time.monotonic(), 0.1)
+            result = await self.sessions.ask(
+                ask.session, ask.text, agent=agent, message_id=ask.message_id, timeout=left
+            )
+            if result.status is not AskStatus.SUSPENDED:
+                return result
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waits for {[each.id for each in result.pending]}")
+            mine = [each for each in result.pending if each.name == "person"]
+            for call in mine:
+                said = await self.sessions.submit_tool_result(
+                    ask.session, call, "said", agent=agent, timeout=left
+                )
+                self.submissions[said.status] += 1
+            await asyncio.sleep(0 if mine else 0.2)
 
     async def keep_asking(self, session: str, asker: int, go_on: Callable[[], bool]) -> None:
         """One message after the other, with short pauses."""
