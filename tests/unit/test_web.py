@@ -36,13 +36,13 @@ async def all_of(connection: Connection) -> list[Event]:
 
 async def test_a_finished_turn_is_shown_from_its_start_to_its_end(store: MemoryStreams) -> None:
     """A page that is opened late shows what others saw live."""
-    await write(store, *turn("Hel", "lo"))
+    await write(store, *turn("Good ", "day"))
     app = create_sse_app(streams_alone(store))
     async with served(app) as port, connected(port, "/sessions/s1/events?until=turn") as page:
         events = await all_of(page)
     assert [event.name for event in events] == ["run_started", "text_delta", "text_delta", "run_ended", "end"]
     assert [event.id for event in events] == [1, 2, 3, 4, None]
-    assert json.loads(events[1].data)["delta"] == "Hel"
+    assert json.loads(events[1].data)["delta"] == "Good "
 
 
 async def test_what_comes_later_is_pushed(store: MemoryStreams) -> None:
