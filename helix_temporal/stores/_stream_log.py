@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import islice
 
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.stores._stream_rules import Batch, Change, Head, Refused, Written, changed
+from helix_temporal.stores._stream_changes import changed
+from helix_temporal.stores._stream_rules import Batch, Change, Head, Refused, Written
 
 
 def admitted(head: Head | None, batch: Batch, known: Mapping[str, int], now: int) -> Head | Refused:

@@ -1,13 +1,12 @@
-"""What may be done to a stream, and what a reader makes of one: pure decisions, the same for every store."""
+"""What a stream is, and what a reader makes of one: values and pure decisions, the same for every store."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import orjson
 
 from helix_temporal.errors import (
     FencedError,
-    InvalidRequestError,
     StoreCorruptError,
     StreamAbandonedError,
     StreamClosedError,
@@ -18,11 +17,6 @@ from helix_temporal.errors import (
 from helix_temporal.models.chunks import EndStatus
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamStatus
-
-_OPERATIONS: Final = 32
-"""So many ids of operations are remembered."""
-
-_END_STATUSES: Final = ("completed", "interrupted", "aborted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,104 +183,6 @@ def closed(stream_id: str, status: str, wanted: str = "takes no chunks") -> Stre
     """The error for a stream that is over, or paused."""
     found = f"stream {stream_id!r} is {status}: {wanted}"
     return StreamClosedError(found, stream_id=stream_id, status=status)
-
-
-# -- changes of status
-
-
-def check_fence(head: Head, fence: int | None) -> int | None:
-    """The higher of both.
-
-    Raises:
-        FencedError: The stream's is higher.
-    """
-    if fence is not None and head.fence is not None and fence < head.fence:
-        raise refused(head.stream_id, Refused("fenced", head.fence), fence)
-    return head.fence if fence is None else fence
-
-
-def done(head: Head, operation_id: str | None) -> bool:
-    """Whether the operation is one of the last that were done."""
-    return operation_id is not None and operation_id in head.facts.operations
-
-
-def check_end_status(status: object) -> EndStatus:
-    """One of the three.
-
-    Raises:
-        InvalidRequestError: It is none.
-    """
-    if status not in _END_STATUSES:
-        raise InvalidRequestError(f"end status {status!r}: one of {', '.join(_END_STATUSES)} expected")
-    return status
-
-
-def end(head: Head, status: EndStatus, output: object, size: int | None, now: int) -> Change | None:
-    """End it; None if it ended so before.  ``size``: of an output that is left out."""
-    if head.status == "ended" and head.facts.outcome == status:
-        return None
-    _refuse_over(head, f"it cannot end as {status!r} any more")
-    facts = replace(head.facts, outcome=status, output=output, output_bytes=size, ended_at=now)
-    return Change(head, "ended", facts, head.fence)
-
-
-def fail(head: Head, error: ErrorInfo, now: int) -> Change | None:
-    """End it by a failure; None if it failed before."""
-    if head.status == "failed":
-        return None
-    _refuse_over(head, "it cannot fail any more")
-    facts = replace(head.facts, error=(error.type, error.message), ended_at=now)
-    return Change(head, "failed", facts, head.fence)
-
-
-def pause(head: Head) -> Change | None:
-    """Close it for now."""
-    _refuse_over(head, "it cannot be paused any more")
-    return None if head.status == "paused" else Change(head, "paused", head.facts, head.fence)
-
-
-def resume(head: Head) -> Change | None:
-    """Open it again."""
-    _refuse_over(head, "it cannot be resumed any more")
-    return None if head.status == "active" else Change(head, "active", head.facts, head.fence)
-
-
-def reset(head: Head, chunk: bytes) -> Change:
-    """Begin anew after all that was written."""
-    facts = Facts(resync_at=head.last + 1, operations=head.facts.operations)
-    return Change(head, "active", facts, head.fence, settled=True, chunk=chunk)
-
-
-def under(change: Change, fence: int | None, operation_id: str | None) -> Change:
-    """The change with who made it."""
-    operations = change.facts.operations
-    if operation_id is not None:
-        operations = (*operations, operation_id)[-_OPERATIONS:]
-    return replace(change, fence=fence, facts=replace(change.facts, operations=operations))
-
-
-def changed(change: Change, head: Head, now: int) -> Head | None:
-    """The head after a change; None if it is not what was seen any more."""
-    before = change.before
-    same = head.made == before.made and head.revision == before.revision
-    if not same or (change.settled and head.last != before.last) or (head.fence or 0) > (change.fence or 0):
-        return None
-    last = head.last + (change.chunk is not None)
-    return replace(
-        head,
-        status=change.status,
-        facts=change.facts,
-        fence=change.fence,
-        first=last if change.chunk is not None else head.first,
-        last=last,
-        revision=head.revision + 1,
-        updated_at=now,
-    )
-
-
-def _refuse_over(head: Head, wanted: str) -> None:
-    if head.status in {"ended", "failed"}:
-        raise closed(head.stream_id, head.facts.outcome or head.status, wanted)
 
 
 # -- reading

@@ -24,6 +24,7 @@ from helix_temporal.models.chunks import ChunkBase, EndStatus, StepDiscarded, St
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamLimits
+from helix_temporal.stores import _stream_changes as changes
 from helix_temporal.stores import _stream_rules as rules
 from helix_temporal.stores._stream_feed import LONGEST_WAIT, PAGE, Feed, News
 from helix_temporal.stores._stream_reader import Reading
@@ -171,14 +172,14 @@ class Streams(ABC):
         operation_id: str | None = None,
     ) -> None:
         """See `StreamStore.end_stream`."""
-        rules.check_end_status(status)
+        changes.check_end_status(status)
         check_json(output)
         size = len(orjson.dumps(output))
         large = size > self.limits.max_chunk_bytes
         kept, left_out = (None, size) if large else (output, None)
 
         def rule(view: View) -> Change | None:
-            return rules.end(view.head, status, kept, left_out, view.now)
+            return changes.end(view.head, status, kept, left_out, view.now)
 
         await self._changed(stream_id, rule, fence, operation_id)
 
@@ -196,20 +197,20 @@ class Streams(ABC):
         most = max(16, self.limits.max_chunk_bytes // 12)
         what = ErrorInfo(type=given.type[:256], message=given.message[:most])
         await self._changed(
-            stream_id, lambda view: rules.fail(view.head, what, view.now), fence, operation_id
+            stream_id, lambda view: changes.fail(view.head, what, view.now), fence, operation_id
         )
 
     async def pause_stream(
         self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
     ) -> None:
         """See `StreamStore.pause_stream`."""
-        await self._changed(stream_id, lambda view: rules.pause(view.head), fence, operation_id)
+        await self._changed(stream_id, lambda view: changes.pause(view.head), fence, operation_id)
 
     async def resume_stream(
         self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
     ) -> None:
         """See `StreamStore.resume_stream`."""
-        await self._changed(stream_id, lambda view: rules.resume(view.head), fence, operation_id)
+        await self._changed(stream_id, lambda view: changes.resume(view.head), fence, operation_id)
 
     async def reset_stream(
         self,
@@ -223,7 +224,7 @@ class Streams(ABC):
 
         def rule(view: View) -> Change:
             chunk = StreamResync(reason=reason, position=view.head.last, timestamp=view.now)
-            return rules.reset(view.head, to_bytes(chunk, {}))
+            return changes.reset(view.head, to_bytes(chunk, {}))
 
         return await self._changed(stream_id, rule, fence, operation_id)
 
@@ -243,13 +244,13 @@ class Streams(ABC):
             view = await self._view(stream_id, 0, 0)
             if view is None:
                 raise rules.absent(stream_id)
-            highest = rules.check_fence(view.head, fence)
-            if rules.done(view.head, operation_id):
+            highest = changes.check_fence(view.head, fence)
+            if changes.done(view.head, operation_id):
                 return view.head.facts.resync_at
             change = rule(view)
             if change is None:
                 return view.head.last
-            last = await self._change(rules.under(change, highest, operation_id))
+            last = await self._change(changes.under(change, highest, operation_id))
             if last is not None:
                 return last
             await asyncio.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # noqa: S311 — no secret
