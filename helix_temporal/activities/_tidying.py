@@ -23,21 +23,22 @@ class Tidied:
 
     Attributes:
         found: As the open found it.
+        saved: It was, or may have been, by this open: nothing has archived it yet.
     """
 
     state: SliceState
     version: int
     header: HotHeader
     found: SliceState
+    saved: bool
 
     def handle(self) -> OpenHandle:
         """What the workflow carries of the open thread."""
-        fresh = self.version != self.header.slice_version
         return OpenHandle(
             epoch=self.header.epoch,
             head=self.header.head,
             slice_version=self.version,
-            **({"archived": False} if fresh else {}),
+            **({"archived": False} if self.saved else {}),
         )
 
     def lost(self, request: OpenSessionInput) -> dict[str, bool]:
@@ -84,7 +85,7 @@ async def tidied(
     for _ in range(_TRIES):
         wanted = tidy(stored, header, request)
         if wanted == stored:
-            return Tidied(stored, version, header, found)
+            return Tidied(stored, version, header, found, saved=request.take_back is not None)
         data = canonical(wanted.model_dump(mode="json", exclude_defaults=True))
         try:
             version = await threads.save_slice(request.thread_id, header.epoch, data, version)
@@ -92,5 +93,5 @@ async def tidied(
             facts = await threads.facts(request.thread_id)
             stored, version = parse_state(facts.slice), facts.slice_version
         else:
-            return Tidied(wanted, version, header, found)
+            return Tidied(wanted, version, header, found, saved=True)
     raise StoreUnavailableError(f"thread {request.thread_id!r}: its state kept changing while it was opened")

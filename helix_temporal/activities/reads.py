@@ -1,6 +1,6 @@
 """Activities for the handle of a session: its state, its turns, its usage; they change nothing."""
 
-from typing import Final
+from typing import Any, Final
 
 from temporalio import activity
 
@@ -32,7 +32,7 @@ from helix_temporal.models.handles import (
     TakeBackRequest,
 )
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Head, Kind
+from helix_temporal.models.records import EMPTY, Head, Kind
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.states import SessionState
@@ -173,7 +173,9 @@ class SessionReads:
 
     async def _under(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
         metadata = {name: value for name, value in message.metadata.items() if isinstance(value, str)}
-        fields = {"id": message_id} | ({"metadata": metadata} if metadata else {})
+        fields: dict[str, Any] = {"id": message_id}
+        if metadata:
+            fields["metadata"] = metadata
         content = message.content
         if isinstance(content, str) and len(content.encode()) <= INLINE_AGAIN:
             return UserMessage(text=content, **fields)
@@ -198,5 +200,5 @@ def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
         custom_state=kept.values,
         metadata=dict(kept.metadata),
         current_run_id=None if committed else kept.run,
-        **({"head": facts.head} if committed else {}),
+        head=facts.head if committed else EMPTY,
     )

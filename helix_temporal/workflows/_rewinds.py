@@ -107,7 +107,8 @@ async def carry_out(
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
     messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
-    rewind.result = TakeBackResult(done=True, head=talk.head, **({"messages": messages} if messages else {}))
+    told: dict[str, Any] = {"messages": messages} if messages else {}
+    rewind.result = TakeBackResult(done=True, head=talk.head, **told)
     return opened
 
 

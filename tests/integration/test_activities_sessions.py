@@ -9,12 +9,14 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import ForkFrom
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import ForkFrom, UserMessage
+from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -119,6 +121,22 @@ async def test_open_fork(call: Caller) -> None:
     assert first == second
     assert (first.created, first.handle.head.position) == (True, 2)
     assert await call.ids("fork") == await call.ids("s")
+
+
+async def test_turns_are_taken_back_once(call: Caller) -> None:
+    """The second attempt finds the thread cut and the request remembered; nothing that followed goes."""
+    opened, _ = await call.open()
+    await call.twice(call.sessions.run_step, step(opened, "one"))
+    record = TakenBack(id="op", to=EMPTY, messages=(UserMessage(id="op.0", text="one"),))
+    first, second = await call.open(
+        mode="continue", rewind_to=EMPTY, take_back=record, known_epoch=opened.handle.epoch
+    )
+    assert first == second
+    assert first.handle.head == EMPTY
+    # The slice that remembers it is not archived yet.
+    assert not first.handle.archived
+    kept = parse_state((await call.threads.facts("s")).slice).taken_back
+    assert [(each.id, each.epoch) for each in kept] == [("op", first.handle.epoch)]
 
 
 async def test_a_step_is_paid_for_once(call: Caller) -> None:

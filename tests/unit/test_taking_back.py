@@ -15,7 +15,7 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import parts
 from helix_temporal.models._json import canonical
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
-from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.models.sessions import SliceState, UserMessage
 from helix_temporal.models.slices import Summary, TakenBack
@@ -40,7 +40,7 @@ async def thread_of(shape: str) -> HotThreads:
     """A thread of finished turns of this shape."""
     threads = HotThreads(MemoryThreads())
     await threads.open(OpenThread("t", 5, "o"))
-    roles = {"u": "user", "a": "assistant", "c": "assistant", "t": "tool"}
+    roles: dict[str, Role] = {"u": "user", "a": "assistant", "c": "assistant", "t": "tool"}
     records = tuple(
         Record(kind, f"m{at}", to_record(Message(id=f"m{at}", role=roles[kind], content=f"{at}")).body)
         for at, kind in enumerate(shape)

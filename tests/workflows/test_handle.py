@@ -22,7 +22,7 @@ from helix_temporal.errors import (
 from helix_temporal.facade import fork_session
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
-from helix_temporal.models.usage import TokenUsageEntry
+from helix_temporal.models.usage import TokenCounts, TokenUsageEntry
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
@@ -127,7 +127,7 @@ async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
         id="e",
         timestamp=1,
         model="m",
-        tokens={"prompt": 7},
+        tokens=TokenCounts(prompt=7),
     )
     await kept.served.plugin.backends.usage.record_entry(entry)
     recorded = (await handle.usage()).recorded

@@ -1,5 +1,7 @@
 """Tokens of messages, estimated or counted: what of a thread fits a model's context."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,10 +10,10 @@ from helix_temporal.agents import ContextPolicy, choose_context, estimate_tokens
 from helix_temporal.agents._tokens import Decoded
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models import parts
-from helix_temporal.models.messages import Message, ToolCall, to_record
+from helix_temporal.models.messages import Message, Role, ToolCall, to_record
 
 
-def said(at: int, text: str, role: str = "user") -> Message:
+def said(at: int, text: str, role: Role = "user") -> Message:
     return Message(id=f"m{at}", role=role, content=text)
 
 
@@ -41,7 +43,7 @@ def chosen(messages: list[Message], policy: ContextPolicy, spent: int = 0) -> li
         ([{"type": "unknown", "data": "x" * 1000}], 4),
     ],
 )
-def test_what_a_message_is_taken_for(content: object, tokens: int) -> None:
+def test_what_a_message_is_taken_for(content: Any, tokens: int) -> None:
     """An image is not the size of its base64: it would push everything else out of the context."""
     assert estimate_tokens(Message(id="m", role="user", content=content)) == tokens
 
