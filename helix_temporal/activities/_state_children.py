@@ -1,14 +1,14 @@
 """The session store's part in sub-agents: whose they are, and how each of them ended."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from helix_temporal.activities._state_place import settled
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.children import child_session_id
-from helix_temporal.models.messages import Message
+from helix_temporal.models.messages import Message, why_not_run
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import (
     CreateSession,
@@ -17,7 +17,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     SubSessionRef,
 )
-from helix_temporal.models.steps import OpenSessionInput, RunStepInput, StepInput
+from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, StepInput
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -36,12 +36,17 @@ class ChildRefs:
             with contextlib.suppress(SessionNotFoundError):
                 await self._store.add_sub_session_refs(request.session_id, refs, epoch=request.epoch)
 
-    async def answered(self, session_id: str, inputs: Iterable[StepInput], epoch: int) -> None:
+    async def answered(self, request: RunStepInput | EndTurnInput) -> None:
         """Results that are in the thread now: the sessions that gave them have ended."""
-        for each in inputs:
-            if each.child is not None:
-                status = SessionStatus(each.child.status)
-                await self._set(session_id, each.child.session_id, status, epoch)
+        session_id, epoch = request.session_id, request.epoch
+        ends = [_ended(each, request.run_id) for each in request.inputs if each.child is not None]
+        refs = [each for each in ends if each.agent_type]
+        if refs:
+            with contextlib.suppress(SessionNotFoundError):
+                await self._store.add_sub_session_refs(session_id, refs, epoch=epoch)
+        for each in ends:
+            if not each.agent_type:
+                await self._set(session_id, each.sub_session_id, each.status, epoch)
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
@@ -64,8 +69,8 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
     for ordinal, call in enumerate(answer.tool_calls):
         tool = agent.tool(call.name)
         facts = None if tool is None else tool.facts(agent.name)
-        if facts is None or facts.kind != "agent":
-            continue
+        if facts is None or facts.kind != "agent" or facts.approval or why_not_run(call) is not None:
+            continue  # it has no session, or none before somebody agrees
         child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
         refs[child] = SubSessionRef(
             sub_session_id=child,
@@ -74,6 +79,18 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
             parent_tool_call_id=call.id,
         )
     return list(refs.values())
+
+
+def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
+    """The reference as the result leaves it; without an agent where none was called."""
+    assert each.child is not None
+    return SubSessionRef(
+        sub_session_id=each.child.session_id,
+        agent_type=each.child.agent,
+        run_id=run_id,
+        parent_tool_call_id=each.call,
+        status=SessionStatus(each.child.status),
+    )
 
 
 def new_session(

@@ -56,7 +56,7 @@ class StepNews:
         """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
         if self._states is None:
             return
-        await self._states.children.answered(request.session_id, request.inputs, request.epoch)
+        await self._states.children.answered(request)
         if isinstance(request, RunStepInput) and answer is not None:
             await self._states.children.called(self._agents.get(request.agent), request, answer)
 

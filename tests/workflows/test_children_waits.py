@@ -168,6 +168,16 @@ async def test_a_call_of_a_sub_agent_may_have_to_be_approved(crew: Crew, sid: st
     assert [each.status for each in await crew.children(sid)] == ["completed"]
 
 
+async def test_a_call_that_is_denied_has_no_session(crew: Crew, sid: str) -> None:
+    """Nobody looks for one that was never there."""
+    result = await crew.sessions.ask(sid, "dear", agent="approved", timeout=30)
+    no = ToolApproval(approval_id=result.pending[0].id, approved=False, reason="too dear")
+    reply = await crew.sessions.submit_approval(sid, no, wait=True, timeout=30)
+    assert reply.result is not None
+    assert "too dear" in (reply.result.text or "")
+    assert await crew.children(sid) == []
+
+
 async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, sid: str) -> None:
     """The person takes the question back; the session serves on."""
     call = await asked(crew, sid)
