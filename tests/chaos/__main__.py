@@ -28,6 +28,7 @@ from tests.chaos._report import Progress, Report
 from tests.chaos._s3 import S3Campaigns
 from tests.chaos._stage import Stage
 from tests.chaos._terminates import TerminateCampaign
+from tests.chaos._waits import WaitKills
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,14 @@ async def _kills(run: Run) -> list[Report]:
 async def _children(run: Run) -> list[Report]:
     campaign = ChildKillCampaign(run.settings, run.directory, seed=run.seed)
     return [await campaign.run(max(run.kills // 3, 1), run.progress)]
+
+
+async def _waits(run: Run) -> list[Report]:
+    campaigns = (
+        WaitKills(run.settings, run.directory, seed=run.seed, suspend="wait", valkey=run.valkey),
+        WaitKills(run.settings, run.directory, seed=run.seed, suspend="exit", valkey=run.valkey),
+    )
+    return [await each.run(max(run.kills // 3, 1), run.progress) for each in campaigns]
 
 
 async def _exact(run: Run) -> list[Report]:
@@ -96,6 +105,7 @@ CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "exact": _exact,
     "kills": _kills,
     "children": _children,
+    "waits": _waits,
     "drains": _drains,
     "redis": _redis,
     "cancels": _cancels,

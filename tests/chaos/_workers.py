@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from temporalio import activity
 
+from helix_temporal.agents import Agent
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 from tests.chaos._agent import chaos_agent
@@ -78,8 +79,9 @@ class WorkerProcess:
         model_seconds: float = 0.03,
         drain: float = 5.0,
         dies: Dies | None = None,
+        aloud: bool = False,
     ) -> None:
-        arguments = (settings, books, model_seconds, drain, dies)
+        arguments = (settings, books, model_seconds, drain, dies, aloud)
         self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -111,26 +113,28 @@ class WorkerProcess:
         self._process.close()
 
 
-def _run(settings: Settings, books: Path, model_seconds: float, drain: float, dies: Dies | None) -> None:
+def _run(
+    settings: Settings, books: Path, model_seconds: float, drain: float, dies: Dies | None, aloud: bool
+) -> None:
     os.setsid()
     # What a killed worker had to say is no part of the campaign's output.
     log = os.open(books.with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-    asyncio.run(_serve(settings, Ledger(books), model_seconds, drain, dies))
+    ledger = Ledger(books)
+    agent = chaos_agent(ledger, model_seconds=model_seconds, aloud=aloud)
+    asyncio.run(_serve(settings, ledger, agent, drain, dies))
 
 
-async def _serve(
-    settings: Settings, ledger: Ledger, model_seconds: float, drain: float, dies: Dies | None
-) -> None:
+async def _serve(settings: Settings, ledger: Ledger, agent: Agent, drain: float, dies: Dies | None) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     parent = multiprocessing.parent_process()
     assert parent is not None
     # A worker whose campaign was killed must not live on.
     loop.add_reader(int(parent.sentinel), os._exit, 1)
-    client, plugin = await connect(settings, [chaos_agent(ledger, model_seconds=model_seconds)])
+    client, plugin = await connect(settings, [agent])
     around = Deadly(dies, ledger) if dies is not None else Boundaries()
     backends = WrappedBackends(
         settings,
