@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from helix_temporal.errors import CheckpointNotFoundError
 from helix_temporal.models.checkpoints import Checkpoint, CheckpointMeta
+from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord
 from helix_temporal.stores.sessions import _orders
 from helix_temporal.stores.sessions._codec import decode
-from helix_temporal.stores.sessions._commit import record_of
+from helix_temporal.stores.sessions._commit import record_of, state_record_of
 from helix_temporal.stores.sessions._decisions import Decision, Seen, next_version
+from helix_temporal.stores.sessions._loop import encode_state
 from helix_temporal.stores.sessions._orders import ThreadOrder
 
 
@@ -51,6 +53,13 @@ def required(seen: Seen, checkpoint_id: str) -> Checkpoint:
             checkpoint_id=checkpoint_id,
         )
     return found
+
+
+def moved(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
+    """A checkpoint whose messages end elsewhere than it was told."""
+    state = checkpoint.state.model_copy(update={"head": head})
+    meta = checkpoint.meta().model_copy(update={"head": head})
+    return record_of(meta), state_record_of(meta, encode_state(state))
 
 
 def restore(

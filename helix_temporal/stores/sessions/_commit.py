@@ -15,7 +15,7 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunChange
 from helix_temporal.models.states import MergeChanges, SessionState, StateChange
 from helix_temporal.stores.protocols.checkpoints import AnyVersion
-from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
 from helix_temporal.stores.sessions import _orders, _runs
 from helix_temporal.stores.sessions._codec import decode, digest, encode
@@ -164,7 +164,7 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
         puts=(
             closing(closed, request.key, step.step_id),
             record_of(meta),
-            SessionRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq),
+            state_record_of(meta, body),
             *(run.puts if run else ()),
         ),
         removes=run.removes if run else (),
@@ -176,6 +176,16 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
 def record_of(meta: CheckpointMeta) -> SessionRecord:
     """A checkpoint as it is stored, its state apart."""
     return SessionRecord(RecordKind.CHECKPOINT, meta.id, encode(meta, "checkpoint"), order=meta.seq)
+
+
+def state_record_of(meta: CheckpointMeta, body: bytes) -> SessionRecord:
+    """The state of a checkpoint as it is stored."""
+    return SessionRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
+
+
+def with_own_head(result: CommitResult, appended: Appended | None) -> CommitResult:
+    """An answer that is given again: what stands in the thread may be another attempt's."""
+    return result if appended is None else result.model_copy(update={"head": appended.head})
 
 
 def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:

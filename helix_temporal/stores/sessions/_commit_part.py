@@ -18,16 +18,16 @@ from helix_temporal.models.states import SessionState, StateChange
 from helix_temporal.stores import _decide
 from helix_temporal.stores.protocols.checkpoints import AnyVersion
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.session_records import RecordKind
+from helix_temporal.stores.protocols.session_records import RecordKind, Wanted
 from helix_temporal.stores.protocols.threads import FlushThread
-from helix_temporal.stores.sessions import _commit, _staging
-from helix_temporal.stores.sessions._base import STATE, Base
+from helix_temporal.stores.sessions import _checkpoints, _commit, _staging
+from helix_temporal.stores.sessions._base import Base
 from helix_temporal.stores.sessions._checks import checked, checked_version
 from helix_temporal.stores.sessions._commit import StepRequest
 from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
 from helix_temporal.stores.sessions._loop import check_fence
 
-_ALL = 10_000
+_MANY = 1_000
 
 
 class CommitPart(Base):
@@ -48,8 +48,19 @@ class CommitPart(Base):
             seen = await self._see(session_id, _staging.wanted(validate_id(step_id, "step id")))
             return [_staging.row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
         session_id = validate_id(session_id, "session id")
-        page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=_ALL)
-        return [_staging.row_of(each) for each in page.records]
+        rows: dict[tuple[str, str], StagedRow] = {}
+        limit, after = _MANY, None
+        while True:
+            page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
+            rows |= {(each.group, each.key): _staging.row_of(each) for each in page.records}
+            if len(page.records) < limit:
+                return list(rows.values())
+            # Calls of two steps may have one name and one time: a page begins with all of a time.
+            last = page.records[-1].order
+            if page.records[0].order < last:
+                after = (last, "")
+            else:
+                limit *= 2
 
     async def discard_staging(self, session_id: str, step_id: str, *, epoch: int | None = None) -> int:
         """See `CheckpointStore.discard_staging`."""
@@ -188,19 +199,23 @@ class CommitPart(Base):
             return await self._moved(call, done.answer, done.appended), done.appended
         if done.appended is not None or not self._threads.here:
             return done.answer, done.appended
-        return done.answer, await self._repeated_step(append)
+        appended = await self._repeated_step(append)
+        return _commit.with_own_head(done.answer, appended), appended
 
     async def _moved(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
-        """Another attempt's answer came between look and commit, and stands: the state names its head."""
+        """Another attempt's answer came between look and commit, and stands: its head is what counts."""
 
         def decide(seen: Seen) -> Decision[int]:
             state = seen.present
+            checkpoint = _checkpoints.find(seen, result.checkpoint_id)
+            puts = () if checkpoint is None else _checkpoints.moved(checkpoint, appended.head)
             if state.head != result.head:
-                return Decision(state.version)
+                return Decision(state.version, puts=puts)
             after = seen.bumped(head=appended.head)
-            return Decision(after.version, after)
+            return Decision(after.version, after, puts=puts)
 
-        version = await self._made(replace(call, operation_id=None), STATE, decide, int)
+        wanted = Wanted(keys=_checkpoints.keys(result.checkpoint_id))
+        version = await self._made(replace(call, operation_id=None), wanted, decide, int)
         return result.model_copy(update={"head": appended.head, "new_version": version})
 
     async def _repeated_step(self, append: StepAppend) -> Appended | None:

@@ -53,6 +53,18 @@ class ViewContract(SessionRecordsFixtures):
         assert keys(view.all(RecordKind.STAGED, "s1")) == ["z", "a", "b"]
         assert len(view.records) == 3
 
+    async def test_pages_of_staged_changes_are_of_all_steps(
+        self, store: SessionRecords, session_id: str
+    ) -> None:
+        """By time; the place before a time's first one is where all of that time begin."""
+        puts = (staged("s2", "a", 7), staged("s1", "a", 7), staged("s1", "b", 7), staged("s2", "z", 2))
+        await committed(store, a_change(session_id, puts=puts))
+        page = await store.page(session_id, RecordKind.STAGED, limit=10)
+        assert keys(page.records) == ["z", "a", "a", "b"]
+        page = await store.page(session_id, RecordKind.STAGED, limit=10, after=(7, ""))
+        assert {(each.group, each.key) for each in page.records} == {("s1", "a"), ("s2", "a"), ("s1", "b")}
+        assert keys((await store.page(session_id, RecordKind.STAGED, limit=2)).records) == ["z", "a"]
+
     async def test_the_newest_of_a_kind_is_the_one_of_the_highest_order(
         self, store: SessionRecords, session_id: str
     ) -> None:

@@ -1,6 +1,7 @@
 """View, decide, commit: how few calls that is, and what happens when the commit is not plain sailing."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from helix_temporal.models.runs import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import SessionCommit, SessionRow
-from helix_temporal.stores.sessions import _loop
+from helix_temporal.stores.sessions import _commit_part, _loop
 from tests.unit.stores.sessions._stores import Together
 
 
@@ -106,6 +107,25 @@ class TestATurnCommit:
         state = await place.store.load_state("s")
         assert state is not None
         assert (state.head, state.version) == (result.head, result.new_version)
+        checkpoint = await place.store.get_checkpoint("s", result.checkpoint_id)
+        assert checkpoint is not None
+        assert checkpoint.head == checkpoint.state.head == result.head
+
+    async def test_that_is_repeated_names_the_head_of_what_stands(self, place: Together) -> None:
+        """Not that of the answer which lost, though the commit was made with it."""
+        await place.store.create_session("s")
+        await place.store.append_messages("s", [Message(id="hi", role="user", content="hi")])
+        rival, step = await a_step(place, "s", "q", "rival"), await a_step(place, "s", "q", "mine")
+
+        def be_faster(_: SessionCommit) -> None:
+            place.hot.append_now(rival)
+
+        place.records.before_commit = be_faster
+        given: Any = ("s", StateChange(steps=1), StepCommit(step_id="t"))
+        first, _ = await place.store.save_state_and_promote_staging(*given, append=step)
+        again, appended = await place.store.save_state_and_promote_staging(*given, append=step)
+        assert appended is not None
+        assert again.head == appended.head == first.head
 
 
 class TestAnUnclearCommit:
@@ -240,3 +260,22 @@ async def test_a_missing_session_is_named(place: Together) -> None:
     """Programs that come from elsewhere look for these very words."""
     with pytest.raises(SessionNotFoundError, match="Session not found"):
         await place.store.update_status("nobody", SessionStatus.PAUSED)
+
+
+class TestAListOfAllThatIsStaged:
+    @pytest.mark.parametrize("many", [2, 3, 4, 7, 100])
+    async def test_is_complete_over_pages(
+        self, place: Together, monkeypatch: pytest.MonkeyPatch, many: int
+    ) -> None:
+        """Also where calls of several steps have one name and one time."""
+        monkeypatch.setattr(_commit_part, "_MANY", many)
+        await place.store.create_session("s")
+        times = {"c": 1, "d": 1, "e": 2, "f": 3}
+        for step_id in ("one", "two", "three"):
+            for call, at in times.items():
+                change = StagedChange(tool_call_id=call, merge_changes={call: at}, timestamp=at)
+                await place.store.stage_changes("s", step_id, change)
+        rows = await place.store.list_staged("s")
+        assert len(rows) == 12
+        assert [row.change.timestamp for row in rows] == sorted([*times.values()] * 3)
+        assert {row.step_id for row in rows if row.change.tool_call_id == "d"} == {"one", "two", "three"}
