@@ -180,6 +180,25 @@ def test_a_conversation_goes_on_from_s3_after_redis_was_wiped(variables: dict[st
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
 
 
+def test_specialists_work_side_by_side_and_an_approval_is_given_at_the_root(
+    variables: dict[str, str],
+) -> None:
+    """One of them remembers its tasks, the other knows what the lead wrote; the lead's bill is the sum."""
+    ran = run(["examples/sub_agents/sub_agents.py"], variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    first, second, bill = ran.stdout.split("\n\n")
+    assert [first.count(f"[{name} begins") for name in ("researcher", "critic")] == [1, 1]
+    assert "[buy_report(topic='lighthouses') waits for an approval, in " in first
+    assert first.count("submitted") == 1
+    assert "critic:       Begin with a number." in first
+    assert "(My task number 2.)" in second
+    assert "critic:       Do not repeat what you wrote for 'Lighthouses in Norway'." in second
+    assert "submitted" not in second
+    *parts, whole = [int(line.split()[1]) for line in bill.splitlines()[1:]]
+    assert (len(parts), sum(parts)) == (4, whole)
+    assert max(len(line) for line in ran.stdout.splitlines()) <= 100
+
+
 @pytest.mark.slow
 def test_the_demo_plays_any_conversation_and_every_number_is_right(
     variables: dict[str, str], tmp_path: Path
