@@ -1,6 +1,6 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -159,7 +159,7 @@ class Turn:
                 raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
             self.interrupted = self.interrupted or result.stop is not None
             outcomes, answers = await self._outcomes(result, dropped)
-            if any(outcome.rewind for outcome in outcomes) and self.steps < self._max_steps:
+            if self._rewinds(outcomes):
                 await self._reopen(before)
                 if self._talk.head != before:
                     raise _RunAgain
@@ -188,7 +188,7 @@ class Turn:
         if self.interrupted:
             waits.give_up(INTERRUPTED)
         known, answers = waits.results(), waits.answers()
-        if len(known) == len(result.calls) or any(outcome.rewind for outcome in known.values()):
+        if len(known) == len(result.calls) or self._rewinds(known.values()):
             waits.end()
         else:
             waits.begin(self._suspended(result, dropped))
@@ -209,6 +209,9 @@ class Turn:
                 left=self._left or None,
             ),
         )
+
+    def _rewinds(self, outcomes: Iterable[ToolResult]) -> bool:
+        return self.steps < self._max_steps and any(outcome.rewind for outcome in outcomes)
 
     def _ends(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
         if any(outcome.wait for outcome in outcomes):
