@@ -19,6 +19,8 @@ from helix_temporal.models.store_calls import (
     ListStagedResult,
     PromoteStagingInput,
     PruneCheckpointsInput,
+    SessionKey,
+    SnapshotResult,
     StageChangesInput,
     StepKey,
 )
@@ -136,6 +138,14 @@ class CheckpointActivities:
             request.session_id, keep_last=request.keep_last, epoch=request.epoch
         )
         return CountedResult(count=count)
+
+    @activity.defn(name="helix.checkpoints.snapshot")
+    @typed
+    async def snapshot(self, request: SessionKey) -> SnapshotResult:
+        """As `CheckpointStore.build_snapshot`."""
+        result = SnapshotResult(snapshot=await self._store.build_snapshot(request.session_id))
+        checked_size(result, self._max_payload, "snapshot")
+        return result
 
     def _bounded(self, result: CheckpointResult) -> CheckpointResult:
         checked_size(result, self._max_payload, "checkpoint")

@@ -18,7 +18,14 @@ from helix_temporal.models.queries import (
     SessionQuery,
 )
 from helix_temporal.models.runs import Run, StopOutcome
-from helix_temporal.models.states import MergeResult, SaveResult, SessionState, Submission, SubSessionRef
+from helix_temporal.models.states import (
+    CountResult,
+    MergeResult,
+    SaveResult,
+    SessionState,
+    Submission,
+    SubSessionRef,
+)
 from helix_temporal.models.store_calls import (
     CompareAndSetStatusInput,
     CompareAndSetStatusResult,
@@ -36,6 +43,7 @@ from helix_temporal.models.store_calls import (
     PageMessagesInput,
     RequestStopInput,
     SaveSessionInput,
+    SessionCall,
     SessionKey,
     SessionMessagesInput,
     StartRunInput,
@@ -276,6 +284,22 @@ class SessionStoreActivities:
         """As `SessionStore.submit_tool_result`."""
         return await self._store.submit_tool_result(
             request.session_id, request.submission, operation_id=operation_of(request)
+        )
+
+    @activity.defn(name="helix.sessions.increment_step_count")
+    @typed
+    async def increment_step_count(self, request: SessionCall) -> CountResult:
+        """As `SessionStore.increment_step_count`."""
+        return await self._store.increment_step_count(
+            request.session_id, epoch=request.epoch, operation_id=operation_of(request)
+        )
+
+    @activity.defn(name="helix.sessions.increment_resume_count")
+    @typed
+    async def increment_resume_count(self, request: SessionCall) -> CountResult:
+        """As `SessionStore.increment_resume_count`."""
+        return await self._store.increment_resume_count(
+            request.session_id, epoch=request.epoch, operation_id=operation_of(request)
         )
 
     @activity.defn(name="helix.sessions.list")

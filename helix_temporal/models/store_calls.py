@@ -10,7 +10,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models.checkpoints import Checkpoint, StagedChange, StagedRow, StepCommit
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.queries import DEFAULT_LIMIT, Limit
+from helix_temporal.models.queries import DEFAULT_LIMIT, Limit, SessionSnapshot
 from helix_temporal.models.records import Epoch
 from helix_temporal.models.runs import (
     NewRun,
@@ -286,6 +286,12 @@ class CheckpointResult(Model):
     """The checkpoint, if there is one."""
 
     checkpoint: Checkpoint | None = None
+
+
+class SnapshotResult(Model):
+    """A consistent view; None of a session that is not there."""
+
+    snapshot: SessionSnapshot | None = None
 
 
 class ListCheckpointsInput(PageInput):

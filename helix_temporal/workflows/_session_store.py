@@ -27,6 +27,7 @@ from helix_temporal.models.runs import (
 from helix_temporal.models.states import (
     CasConflict,
     CasOk,
+    CountResult,
     CreateSession,
     MergeChanges,
     MergeResult,
@@ -49,6 +50,7 @@ from helix_temporal.models.store_calls import (
     PageMessagesInput,
     RequestStopInput,
     SaveSessionInput,
+    SessionCall,
     SessionKey,
     SessionMessagesInput,
     StartRunInput,
@@ -260,6 +262,18 @@ class SessionStoreCalls(FencedCalls):
         """As `SessionStore.submit_tool_result`."""
         request = SubmitToolResultInput(session_id=session_id, submission=submission)
         return await self._call(Activities.submit_tool_result, request)
+
+    # -- counters
+
+    async def increment_step_count(self, session_id: str) -> CountResult:
+        """As `SessionStore.increment_step_count`."""
+        request = SessionCall(session_id=session_id, epoch=self._epoch)
+        return await self._call(Activities.increment_step_count, request)
+
+    async def increment_resume_count(self, session_id: str) -> CountResult:
+        """As `SessionStore.increment_resume_count`."""
+        request = SessionCall(session_id=session_id, epoch=self._epoch)
+        return await self._call(Activities.increment_resume_count, request)
 
     # -- lists
 

@@ -21,7 +21,7 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
 )
 from helix_temporal.models.locks import AcquireLockInput, LockInfo, RefreshLockInput, ReleaseLockInput
-from helix_temporal.models.queries import DEFAULT_LIMIT, Page
+from helix_temporal.models.queries import DEFAULT_LIMIT, Page, SessionSnapshot
 from helix_temporal.models.runs import RunChange
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.states import SessionState, StateChange
@@ -32,6 +32,7 @@ from helix_temporal.models.store_calls import (
     ListCheckpointsInput,
     PromoteStagingInput,
     PruneCheckpointsInput,
+    SessionKey,
     StageChangesInput,
     StepKey,
 )
@@ -179,6 +180,15 @@ class CheckpointCalls(FencedCalls):
         """As `CheckpointStore.prune_checkpoints`."""
         request = PruneCheckpointsInput(session_id=session_id, keep_last=keep_last, epoch=self._epoch)
         return (await self._call(CheckpointActivities.prune, request)).count
+
+    async def build_snapshot(self, session_id: str) -> SessionSnapshot | None:
+        """As `CheckpointStore.build_snapshot`; all messages are in it, so that of a long session is refused.
+
+        Raises:
+            TooLargeError: It exceeds what may pass through a workflow.
+        """
+        request = SessionKey(session_id=session_id)
+        return (await self._call(CheckpointActivities.snapshot, request)).snapshot
 
 
 class LockCalls(StoreCalls):

@@ -150,6 +150,10 @@ CALLS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("helix.sessions.add_sub_session_refs", {"session_id": "s", "refs": [CHILD]}),
         ("helix.sessions.list_sub_session_refs", {"session_id": "s"}),
     ),
+    "helix.sessions.increment_step_count": (("helix.sessions.increment_step_count", {"session_id": "s"}),),
+    "helix.sessions.increment_resume_count": (
+        ("helix.sessions.increment_resume_count", {"session_id": "s"}),
+    ),
     "helix.sessions.list": (("helix.sessions.list", {}),),
     "helix.sessions.list_expired": (("helix.sessions.list_expired", {}),),
     "helix.checkpoints.stage": (
@@ -171,6 +175,10 @@ CALLS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ),
     ),
     "helix.checkpoints.latest": (("helix.checkpoints.latest", {"session_id": "s"}),),
+    "helix.checkpoints.snapshot": (
+        ("helix.checkpoints.commit", {"session_id": "s", "change": {"steps": 1}, "step": {"step_id": "1"}}),
+        ("helix.checkpoints.snapshot", {"session_id": "s"}),
+    ),
     "helix.checkpoints.list": (("helix.checkpoints.list", {"session_id": "s"}),),
 }
 """Each activity, last, after what it needs."""

@@ -30,6 +30,8 @@ class Filed(Model):
     run: RunStarted
     checkpoints: tuple[str, ...]
     committed: str
+    resumed: int
+    snapshot: str | None
     last: SessionState | None
     taken: LockInfo
     second_lease: LockInfo | None
@@ -75,6 +77,9 @@ class Clerk:
         run = await sessions.start_run(session_id, NewRun(run_id=str(workflow.uuid4())))
         assert isinstance(run, RunStarted)
         committed, listed = await self._step(session_id, lock.fencing_token, run.run.run_id)
+        counted = await sessions.increment_resume_count(session_id)
+        snapshot = await CheckpointCalls().build_snapshot(session_id)
+        assert snapshot is not None
         recorded = [await self._record(session_id), await self._record(session_id)]
         rollup = await self._usage.rollup(session_id)
         return Filed(
@@ -86,6 +91,8 @@ class Clerk:
             run=run,
             checkpoints=listed,
             committed=committed,
+            resumed=counted.value,
+            snapshot=snapshot.checkpoint_id,
             last=await sessions.load(session_id),
             taken=lock,
             second_lease=second,

@@ -52,6 +52,13 @@ async def test_a_committed_step_is_in_the_state_and_is_a_checkpoint(filed: Filed
     assert filed.checkpoints == (filed.committed,)
 
 
+async def test_a_count_and_a_consistent_view_are_one_call_each(filed: Filed) -> None:
+    """A workflow that resumes says so, and shows what it has without putting it together itself."""
+    assert filed.last is not None
+    assert (filed.resumed, filed.last.resume_count) == (1, 1)
+    assert filed.snapshot == filed.committed
+
+
 async def test_a_lease_is_none_where_another_holds_it(filed: Filed) -> None:
     """A workflow waits by a timer and asks again: no error to catch, and none that is retried."""
     assert filed.second_lease is None
