@@ -27,6 +27,7 @@ from tests.chaos._redis import RedisCampaigns
 from tests.chaos._report import Progress, Report
 from tests.chaos._s3 import S3Campaigns
 from tests.chaos._stage import Stage
+from tests.chaos._streams import StreamKills
 from tests.chaos._terminates import TerminateCampaign
 from tests.chaos._waits import WaitKills
 
@@ -58,6 +59,11 @@ async def _waits(run: Run) -> list[Report]:
         WaitKills(run.settings, run.directory, seed=run.seed, suspend="exit", valkey=run.valkey),
     )
     return [await each.run(max(run.kills // 3, 1), run.progress) for each in campaigns]
+
+
+async def _streams(run: Run) -> list[Report]:
+    campaign = StreamKills(run.settings, run.directory, seed=run.seed)
+    return [await campaign.run(max(run.kills // 3, 1), run.progress)]
 
 
 async def _exact(run: Run) -> list[Report]:
@@ -106,6 +112,7 @@ CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "kills": _kills,
     "children": _children,
     "waits": _waits,
+    "streams": _streams,
     "drains": _drains,
     "redis": _redis,
     "cancels": _cancels,
