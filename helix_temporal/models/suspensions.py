@@ -136,6 +136,6 @@ class SubmitInput(Model):
     text: str = ""
     parts: list[dict[str, JsonValue]] | None = None
     ref: str | None = None
-    by: str = ""
+    by: Annotated[str, Field(max_length=256)] = ""
     wait: bool = False
     route: tuple[Id, ...] = ()

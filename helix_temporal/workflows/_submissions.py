@@ -3,7 +3,7 @@
 from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models._json import check_text
+from helix_temporal.models._json import canonical, check_json, check_text
 from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubmit, is_message_ref
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
@@ -33,6 +33,9 @@ class Submissions:
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
         )
         check_text(request.text, "text")
+        if request.parts is not None:
+            check_json(request.parts, "parts")
+            check_size(len(canonical(request.parts)), MAX_TEXT_BYTES, "parts of a tool's result")
         if request.ref is not None and is_message_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 

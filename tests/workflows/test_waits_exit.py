@@ -223,6 +223,20 @@ async def test_an_answer_that_was_given_to_the_store_counts(place: Settings, sid
         assert reply.result.text == '{"city":"Bonn"} | wiped disk'
 
 
+async def test_calls_that_are_too_late_are_found_in_the_store(place: Settings, sid: str) -> None:
+    """A program that looks for them resumes their sessions."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(("hurry", {"what": "up"}))
+    async with served(place, desk) as stand:
+        (call,) = await left(stand, sid)
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        assert call.until is not None
+        (found,) = await store.find_expired_pending(call.until + 1)
+        assert (found.session_id, found.call.tool_call_id) == (sid, call.id)
+        assert await store.find_expired_pending(call.until - 60_000) == []
+
+
 async def test_a_worker_that_ends_while_people_think_is_not_missed(place: Settings, sid: str) -> None:
     """Another one, with stores and caches of its own, goes on."""
     desk = Desk()
