@@ -1,11 +1,11 @@
 """Sub-agents under workers that die: what they gave their callers, and that none is left."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from helix_temporal.backends import Backends
@@ -14,9 +14,12 @@ from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message
 from helix_temporal.worker import connect
 from tests.chaos._agent import HELPERS
+from tests.chaos._answers import Answerers, check_given
 from tests.chaos._kills import KillCampaign, read_all
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings, check_books, malformed
+from tests.chaos._people import People
+from tests.chaos._report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,33 @@ def check_call(call: Called, messages: Sequence[Message]) -> list[str]:
     return []
 
 
+def _own(messages: Sequence[Message], tasks: set[str]) -> Sequence[Message]:
+    """A sub-agent's thread from its first task on: a fork begins with copies of its parent's calls."""
+    first = next(at for at, each in enumerate(messages) if each.role == "user" and each.id in tasks)
+    return messages[first:]
+
+
 class ChildKillCampaign(KillCampaign):
-    """The same with sub-agents: new ones, forks, and one that goes on over all calls."""
+    """The same with sub-agents of all kinds, some of which ask others, or people."""
 
     name = "kills with sub-agents"
-    _manner: Mapping[str, Any] = MappingProxyType({"texts": ("hello", "agents=1", "agents=3", "agents=4")})
+    _manner: Mapping[str, Any] = MappingProxyType(
+        {"texts": ("hello", "agents=1", "agents=4", "deep agents=2", "asking agents=1", "asking agents=3")}
+    )
+
+    def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
+        self._answerers = Answerers(people.sessions, seed=self._seed)
+        return [self._answerers.keep_answering(name, 0) for name in self._names]
+
+    async def _judge(self, people: People, seconds: float) -> Report:
+        await self._answerers.stop()
+        return await super()._judge(people, seconds)
 
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
-        calls = [each for name, messages in threads.items() for each in called(name, messages)]
-        below = await read_all(self._settings, sorted({each.session for each in calls}))
-        findings = check_books(Ledger(self._books).read(), below, self._deaths)
+        below, calls = await self._below(threads)
+        events = list(Ledger(self._books).read())
+        findings = check_books(events, below, self._deaths)
+        findings += check_given(self._answerers.given, {**threads, **below}, events)
         for each in calls:
             findings.lost += check_call(each, below[each.session])
         for name, messages in below.items():
@@ -70,6 +90,21 @@ class ChildKillCampaign(KillCampaign):
         if not calls:
             findings.others.append("no sub-agent was called")
         return findings
+
+    async def _below(
+        self, threads: Mapping[str, Sequence[Message]]
+    ) -> tuple[dict[str, list[Message]], list[Called]]:
+        """Threads of all sub-agents, level by level, and the calls that they served."""
+        found: dict[str, list[Message]] = {}
+        calls: list[Called] = []
+        level = [each for name, messages in threads.items() for each in called(name, messages)]
+        while level:
+            calls += level
+            read = await read_all(self._settings, sorted({each.session for each in level} - set(found)))
+            found |= read
+            tasks = {each.message_id for each in level}
+            level = [each for name, messages in read.items() for each in called(name, _own(messages, tasks))]
+        return found, calls
 
     async def _left(self, names: Sequence[str]) -> list[str]:
         """Sub-agents that still run, or whose threads were not dropped."""
