@@ -29,6 +29,7 @@ from tests.chaos._s3 import S3Campaigns
 from tests.chaos._stage import Stage
 from tests.chaos._streams import StreamKills
 from tests.chaos._terminates import TerminateCampaign
+from tests.chaos._wait_ends import WaitEnds
 from tests.chaos._waits import WaitKills
 
 
@@ -58,7 +59,9 @@ async def _waits(run: Run) -> list[Report]:
         WaitKills(run.settings, run.directory, seed=run.seed, suspend="wait", valkey=run.valkey),
         WaitKills(run.settings, run.directory, seed=run.seed, suspend="exit", valkey=run.valkey),
     )
-    return [await each.run(max(run.kills // 3, 1), run.progress) for each in campaigns]
+    reports = [await each.run(max(run.kills // 3, 1), run.progress) for each in campaigns]
+    ends = WaitEnds(run.settings, run.directory, seed=run.seed)
+    return [*reports, await ends.run(max(run.kills // 3, 1), run.progress)]
 
 
 async def _streams(run: Run) -> list[Report]:

@@ -61,6 +61,17 @@ class People:
             self._progress.notify_all()
         return ask
 
+    async def ask_on(self, ask: Ask, *, times: int = 5) -> None:
+        """Ask again, under the same id, what nobody has told the end of."""
+        for _ in range(times):
+            if ask.result is not None:
+                return
+            try:
+                ask.result = await self._until_over(ask, AGENT)
+                ask.error = None
+            except (HelixError, TimeoutError) as error:
+                ask.error = f"{type(error).__name__}: {error}"
+
     async def _until_over(self, ask: Ask, agent: str | None) -> AskResult:
         """Ask, and answer what a `person` is asked, until the turn is over; other calls have other people."""
         deadline = time.monotonic() + self._ask_timeout

@@ -210,7 +210,7 @@ class StreamKills(KillCampaign):
     async def _usage(self, name: str, messages: Sequence[Message]) -> Findings:
         """Each answer that stands is counted, and of the others no more than were paid for."""
         found = Findings()
-        entries = await self._backends.usage.get_entries(name, kinds=("tokens",))
+        entries = await self._backends.usage.get_entries(name, kinds=["tokens"])
         counted = {entry.id.removeprefix("step/") for entry in entries}
         answers = {message.id for message in messages if message.role == "assistant"}
         paid = sum(

@@ -1,0 +1,69 @@
+"""What operators and users do to a session that works or waits: cancel, abort, terminate, reset."""
+
+import random
+import uuid
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal.client import SessionClient
+from helix_temporal.models.ids import workflow_id
+
+Blow = Literal["cancel", "terminate", "reset", "abort", "interrupt"]
+BLOWS: Final[tuple[Blow, ...]] = ("cancel", "terminate", "reset", "abort", "interrupt")
+_TOO_LATE: Final = {
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.INVALID_ARGUMENT,
+}
+"""It has ended, or another reset was first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Striker:
+    """Strikes sessions."""
+
+    client: Client
+    sessions: SessionClient
+    random: random.Random
+
+    async def strike(self, session: str, blow: Blow) -> bool:
+        """Do it; whether there was something to do it to."""
+        handle = self.client.get_workflow_handle(workflow_id(session))
+        try:
+            if blow == "cancel":
+                await handle.cancel()
+            elif blow == "terminate":
+                await handle.terminate("chaos")
+            elif blow == "reset":
+                await self._reset(session)
+            else:
+                return await self.sessions.stop(session, abort=blow == "abort")
+        except RPCError as error:
+            if error.status not in _TOO_LATE:
+                raise
+            return False
+        return True
+
+    async def _reset(self, session: str) -> None:
+        """Go on from one of the last workflow tasks of the newest execution, which may have ended."""
+        described = await self.client.get_workflow_handle(workflow_id(session)).describe()
+        run = self.client.get_workflow_handle(workflow_id(session), run_id=described.run_id)
+        ends = [
+            event.event_id
+            async for event in run.fetch_history_events()
+            if event.HasField("workflow_task_completed_event_attributes")
+        ]
+        await self.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=described.run_id),
+                reason="chaos",
+                workflow_task_finish_event_id=self.random.choice(ends[-8:]),
+                request_id=uuid.uuid4().hex,
+            )
+        )
