@@ -130,6 +130,7 @@ def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
         ("old sessions, would be deleted" if dry_run else "old sessions", summary.scanned),
         ("  used meanwhile, left alone", summary.changed),
         ("  deleted", summary.deleted),
+        ("workspace snapshots deleted", summary.snapshots_deleted),
     ]
 
 

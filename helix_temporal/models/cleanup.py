@@ -68,8 +68,13 @@ class AgeCleanupSummary(Model):
     scanned: int = 0
     deleted: int = 0
     changed: int = 0
+    snapshots_deleted: int = 0
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
+
+    def plus(self, **counts: int) -> "AgeCleanupSummary":
+        """With so many more."""
+        return self.model_copy(update={name: getattr(self, name) + count for name, count in counts.items()})
 
     def failed(self, error: CleanupError) -> "AgeCleanupSummary":
         """With an error."""

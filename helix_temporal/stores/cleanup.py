@@ -79,7 +79,9 @@ class Cleanup:
         return summary if request.dry_run else await self._finish_pending(request.page, summary, report)
 
     async def old(self, request: CleanUpOldInput, report: ReportOld | None = None) -> AgeCleanupSummary:
-        """Delete sessions that nobody has changed for ``max_age_ms``.
+        """Delete sessions that nobody has changed for ``max_age_ms``, their workspace snapshots first.
+
+        One whose snapshots can't be deleted stays, and is named.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -201,8 +203,7 @@ class Cleanup:
     async def _delete_snapshots(self, provider_id: str, session_id: str) -> tuple[int, CleanupError | None]:
         provider = self._workspaces.get(provider_id)
         if provider is None:
-            message = f"no provider {provider_id!r} was given; its snapshots stay"
-            return 0, CleanupError(session_id=session_id, stage="snapshots", message=message)
+            return 0, _unknown(session_id, provider_id)
         deleted = 0
         try:
             for snapshot_id in await provider.list_snapshots(session_id):
@@ -215,17 +216,63 @@ class Cleanup:
     async def _delete(
         self, session: SessionSummary, summary: AgeCleanupSummary, *, dry_run: bool
     ) -> AgeCleanupSummary:
-        summary = summary.model_copy(update={"scanned": summary.scanned + 1})
+        session_id, version, summary = session.session_id, session.version, summary.plus(scanned=1)
         if dry_run:
             return summary
-        deletion = self._store.delete_session(session.session_id, expected_version=session.version)
+        state = await _tried(session_id, "load", self._store.load_state(session_id))
+        if isinstance(state, CleanupError):
+            return summary.failed(state)
         try:
-            deleted = await _tried(session.session_id, "delete", deletion)
-        except StaleStateError:
-            return summary.model_copy(update={"changed": summary.changed + 1})
-        if isinstance(deleted, CleanupError):
-            return summary.failed(deleted)
-        return summary.model_copy(update={"deleted": summary.deleted + deleted})
+            if state is not None and state.workspaces:
+                version, deleted = await self._emptied(state, version)
+                summary = summary.plus(snapshots_deleted=deleted)
+            gone = await _tried(
+                session_id, "delete", self._store.delete_session(session_id, expected_version=version)
+            )
+        except (StaleStateError, SessionNotFoundError):
+            return summary.plus(changed=1)
+        except _KeptError as kept:
+            return summary.plus(snapshots_deleted=kept.deleted).failed(kept.error)
+        return summary.failed(gone) if isinstance(gone, CleanupError) else summary.plus(deleted=gone)
+
+    async def _emptied(self, state: SessionState, version: int) -> tuple[int, int]:
+        """Delete the snapshots of a session that is to go: its version then, and how many there were.
+
+        It is ended first, under a mark: what is left of it is finished with those past their time.
+        """
+        session_id, providers = state.session_id, sorted({each.provider_id for each in state.workspaces})
+        unknown = [each for each in providers if each not in self._workspaces]
+        if unknown:
+            raise _KeptError(0, _unknown(session_id, unknown[0]))
+        over = state.status in TERMINAL
+        mark = self._store.compare_and_set_status(
+            session_id,
+            [state.status],
+            state.status if over else SessionStatus.FAILED,
+            expected_version=version,
+            failure_reason=state.failure_reason if over else EXPIRED,
+            cleanup_pending=True,
+        )
+        marked = await _tried(session_id, "mark", mark)
+        if isinstance(marked, CleanupError):
+            raise _KeptError(0, marked)
+        if isinstance(marked, CasConflict):
+            raise StaleStateError(f"session {session_id!r} was changed while it was looked at")
+        total = 0
+        for provider_id in providers:
+            deleted, error = await self._delete_snapshots(provider_id, session_id)
+            total += deleted
+            if error is not None:
+                raise _KeptError(total, error)
+        return marked.new_version, total
+
+
+class _KeptError(Exception):
+    """A session stays: ``error`` says why; ``deleted`` of its snapshots are gone."""
+
+    def __init__(self, deleted: int, error: CleanupError) -> None:
+        super().__init__(error.message)
+        self.deleted, self.error = deleted, error
 
 
 async def _tried(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupError:
@@ -241,6 +288,11 @@ async def _tried(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupE
         raise
     except HelixError as error:
         return _named(session_id, stage, error)
+
+
+def _unknown(session_id: str, provider_id: str) -> CleanupError:
+    message = f"no provider {provider_id!r} was given; its snapshots stay"
+    return CleanupError(session_id=session_id, stage="snapshots", message=message)
 
 
 def _named(session_id: str, stage: str, error: Exception) -> CleanupError:

@@ -115,7 +115,12 @@ def test_what_nobody_changed_for_long_is_deleted(variables: dict[str, str]) -> N
     with_store(variables, past(2000))
     found = cleanup(variables, "--older-than", TWO_SECONDS)
     assert found.exit_code == 0, found.output
-    assert table(found) == {"old sessions": 2, "used meanwhile, left alone": 0, "deleted": 2}
+    assert table(found) == {
+        "old sessions": 2,
+        "used meanwhile, left alone": 0,
+        "deleted": 2,
+        "workspace snapshots deleted": 0,
+    }
     assert load(variables, "one") is None
 
 

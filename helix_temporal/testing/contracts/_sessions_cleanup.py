@@ -143,6 +143,27 @@ class CleanupContract(SessionFixtures):
         assert not await store.session_exists("a")
         assert await store.session_exists("b")
 
+    async def test_snapshots_go_before_the_session_that_names_them(self, store: SessionStore) -> None:
+        """One whose provider fails, or is not here, stays: nobody else knows its snapshots (case 121)."""
+        disks = Disks(a=["a1", "a2"], b=["b1"])
+        disks.broken.add("b1")
+        other = (WorkspaceRef(provider_id="elsewhere", workspace_id="w"),)
+        for session_id, workspaces in (("a", _WORKSPACE), ("b", _WORKSPACE), ("c", other), ("d", ())):
+            await _make(store, session_id, None, workspaces)
+        await asyncio.sleep(1.1)
+        summary = await Cleanup(store, {"disks": disks}).old(CleanUpOldInput(max_age_ms=1000))
+        assert (summary.scanned, summary.deleted, summary.snapshots_deleted) == (4, 2, 2)
+        assert {each.session_id for each in summary.errors} == {"b", "c"}
+        states = {each: await store.load_state(each) for each in "abcd"}
+        assert (states["a"], states["d"]) == (None, None)
+        assert states["b"] is not None
+        assert states["b"].cleanup_pending
+        assert states["c"] is not None
+        assert (states["c"].version, states["c"].status) == (1, SessionStatus.ACTIVE)
+        disks.broken.clear()
+        finished = await Cleanup(store, {"disks": disks}).expired(CleanUpExpiredInput())
+        assert finished.snapshots_deleted == 1
+
     async def test_operations_are_forgotten_by_age(self, store: SessionStore) -> None:
         """A young one is still known and answers as at first."""
         await _make(store, "s", None)
