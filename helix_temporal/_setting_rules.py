@@ -23,6 +23,9 @@ _TABLE_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 
 
+_IMPORT_PATH: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+
 def shown(value: object) -> str:
     """A value as errors print it: quoted, printable, at most 60 characters."""
     text = ascii(value)
@@ -55,6 +58,19 @@ def time_to_live(value: timedelta) -> timedelta:
     if not MIN_TTL <= value <= MAX_TTL:
         raise ValueError(f"{value.total_seconds()} s; between 1 s and 400 days are allowed")
     return value
+
+
+def import_paths(value: object) -> object:
+    """``name=package.module:attribute``, and more of them after commas."""
+    if not isinstance(value, str):
+        return value
+    found: dict[str, str] = {}
+    for each in value.split(","):
+        name, _, path = (part.strip() for part in each.partition("="))
+        if not name or name in found or not _IMPORT_PATH.fullmatch(path):
+            raise ValueError(f"{shown(each)} is not name=package.module:attribute under a name of its own")
+        found[name] = path
+    return found
 
 
 def redis_prefix(value: str) -> str:

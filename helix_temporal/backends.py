@@ -27,6 +27,7 @@ from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, BlobPayloads, Held, TieredThreads, V1Snapshots
 from helix_temporal.settings import Settings
+from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
@@ -50,7 +51,7 @@ class Backends:
         blobs: A blob store from elsewhere; otherwise as settings say.
         locks, usage: From elsewhere; otherwise where the state of sessions is.
         streams: From elsewhere; otherwise as settings say.
-        workspaces: Providers of workspaces by id, for the clean-up.
+        workspaces: Providers of workspaces by id, for the clean-up; beside those that settings name.
 
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
@@ -94,7 +95,7 @@ class Backends:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
             payloads = BlobPayloads(self.blobs, self.tiered.layout)
         self.payloads = Payloads(payloads)
-        self._workspaces = workspaces
+        self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None
         self._states: StateKeeper | None = None
         if settings.session_store != "none":
@@ -183,7 +184,7 @@ class Backends:
         return (
             SessionStoreActivities(self.sessions, max_payload=limit),
             CheckpointActivities(self.sessions, max_payload=limit),
-            CleanupActivities(Cleanup(self.sessions, self._workspaces), beat_every=every),
+            CleanupActivities(Cleanup(self.sessions, self.workspaces), beat_every=every),
         )
 
     def session_activities(self, registry: AgentRegistry) -> SessionActivities:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -135,6 +136,8 @@ class Settings(_Group):
             memory.  ``"none"`` keeps what a session must know with its thread and nothing more.
         session_ttl: Only with state in Redis: a session is gone so long after its last commit, whatever it
             waits for.  The server must not evict.
+        workspaces: Providers of workspaces for the clean-up, by id: ``disk=package.module:provider``, and
+            more after commas.  What is named is a `WorkspaceProvider`, or makes one.
         stream_store: Where sessions are shown live; by default the first of Redis, PostgreSQL and the data
             directory that is given, else this process's memory, where other processes see nothing.
             ``"none"`` shows them nowhere.
@@ -183,6 +186,8 @@ class Settings(_Group):
     thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
     session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
     session_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
+
+    workspaces: Annotated[Mapping[str, str], BeforeValidator(rules.import_paths)] = {}
 
     stream_store: Literal["redis", "postgres", "file", "memory", "none"] | None = None
     stream_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.backends import Backends
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.memory import MemoryLocks, MemoryUsage
 
@@ -42,6 +43,36 @@ def test_sessions_in_redis_live_as_long_as_settings_say() -> None:
     mortal, kept = Settings(**REDIS, session_ttl=timedelta(hours=1)), Settings(**REDIS)
     lives = [Backends(each)._places["redis"].sessions._lives for each in (mortal, kept)]
     assert lives == [3_600_000, None]
+
+
+class Disks:
+    """A provider of workspaces."""
+
+    async def list_snapshots(self, session_id: str) -> list[str]:
+        """None."""
+        return []
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Nothing to do."""
+
+
+disks = Disks()
+
+
+def test_providers_of_workspaces_are_imported_beside_those_given() -> None:
+    """One that is there already, or one that is made; what code gives counts first."""
+    named = {"a": f"{__name__}:disks", "b": f"{__name__}:Disks", "c": f"{__name__}:Disks"}
+    mine = Disks()
+    found = Backends(Settings(workspaces=named), workspaces={"c": mine}).workspaces
+    assert (found["a"], found["c"], sorted(found)) == (disks, mine, ["a", "b", "c"])
+    assert isinstance(found["b"], Disks)
+
+
+@pytest.mark.parametrize("path", ["no.such.module:x", f"{__name__}:nothing", f"{__name__}:REDIS"])
+def test_a_provider_that_is_not_there_is_told_at_the_start(path: str) -> None:
+    """Snapshots that nobody can delete are found out before there are any."""
+    with pytest.raises(InvalidConfigError, match=path):
+        Backends(Settings(workspaces={"disk": path}))
 
 
 def test_locks_and_usage_from_elsewhere_are_used() -> None:

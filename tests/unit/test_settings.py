@@ -106,6 +106,21 @@ def test_unarchived_threads_expire_only_without_a_cold_tier() -> None:
     assert Settings(expire_unarchived_after=timedelta(hours=1)).expire_unarchived_after is not None
 
 
+def test_workspaces_are_named_by_where_to_import_them() -> None:
+    """Scripts and commands have no code of the application's."""
+    read = Settings.from_env({"HELIX_WORKSPACES": "disk=acme.disks:provider, s3=acme:Buckets"})
+    assert read.workspaces == {"disk": "acme.disks:provider", "s3": "acme:Buckets"}
+
+
+@pytest.mark.parametrize(
+    "value", ["acme.disks:provider", "disk=acme.disks", "disk=", "a=x:y,a=x:z", "a=x:y,"]
+)
+def test_what_names_no_workspace_is_refused(value: str) -> None:
+    """At the start, rather than at the first clean-up."""
+    with pytest.raises(InvalidConfigError, match="workspaces"):
+        Settings.from_env({"HELIX_WORKSPACES": value})
+
+
 @pytest.mark.parametrize("others", [{}, {"redis_url": "redis://localhost", "session_store": "none"}])
 def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, str]) -> None:
     """Elsewhere it would be taken for something that happens."""
