@@ -130,7 +130,8 @@ class Live:
     @property
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
-        return bool(self.has_messages or self.close or (self.idle and not self.is_suspended))
+        closes = self.close and not self.stays_suspended
+        return bool(self.has_messages or closes or (self.idle and not self.is_suspended))
 
     # -- suspended
 
@@ -140,9 +141,19 @@ class Live:
         return self.waits.turn is not None and self.turn is None
 
     @property
+    def leaves(self) -> bool:
+        """The execution does not wait for people."""
+        return self.exits or self.close
+
+    @property
     def stays_suspended(self) -> bool:
         """The execution waits: it may not end, or would lose messages that were accepted."""
-        return self.is_suspended and not self.close and (not self.exits or bool(self.inbox))
+        return self.is_suspended and (not self.leaves or bool(self.inbox))
+
+    @property
+    def may_end(self) -> bool:
+        """Nothing that came meanwhile holds an execution that has nothing to do."""
+        return not (self.has_messages or self.stays_suspended)
 
     def stays(self, *, persistent: bool) -> bool:
         """Without anything to do the execution waits; otherwise it ends."""
@@ -159,8 +170,13 @@ class Live:
         """The turn waits: whoever asked is told what for."""
         self.status = Status.SUSPENDED
         self.inbox.suspend(self.suspended(in_thread=True))
-        if self.exits and not self.supersedes:
+        if self.leaves and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
+
+    def goes(self) -> None:
+        """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
+        if self.is_suspended and self.leaves:
+            self.suspends()
 
     def suspended(self, *, in_thread: bool) -> AskResult:
         """What those are told who ask meanwhile."""
@@ -283,7 +299,7 @@ class Handlers:
             text = await self._calls.load_answer(self._input.thread, before)
             return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
         known = self._live.inbox.find(message.id)
-        if self._live.is_suspended and self._live.exits and not self._live.supersedes:
+        if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
         entry = known or self._live.inbox.put(message, asked=True)
         await self._supersede_below()
@@ -347,6 +363,7 @@ class Handlers:
 
     async def _on_close(self) -> None:
         self._live.close = True
+        self._live.goes()
 
     async def _on_rewind(self, request: RewindRequest) -> RewindResult:
         if self._live.closing:

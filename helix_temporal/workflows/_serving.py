@@ -133,6 +133,7 @@ class Serving:
             self._values.known = Known.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             live.status = Status.SUSPENDED
+            live.goes()
         else:
             await self._turn_over(turn, result, entries)
 

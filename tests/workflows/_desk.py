@@ -147,7 +147,7 @@ class Desk:
             Agent(
                 name="hooked",
                 model=self,
-                tools=[act],
+                tools=[act, locate],
                 hooks=Hooks(**{each: self.hook(each) for each in names}),
             ),
         ]

@@ -1,0 +1,104 @@
+"""Suspended sessions that end: nobody is left waiting, and no message that was accepted is lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from helix_temporal.agents import ToolContext
+from helix_temporal.models.sessions import AskStatus, ExitReason
+from tests.workflows._desk import Desk, Gate
+from tests.workflows.conftest import Stand
+from tests.workflows.test_waits import ACT, LOCATE, asks_once
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def upper(request: Any) -> str:
+    """Answers with what was said last."""
+    return str(request.messages[-1].text).upper()
+
+
+def held(desk: Desk, sid: str) -> Gate:
+    """The tool ``act`` runs until the gate is opened."""
+    gate = Gate()
+
+    async def act(what: str, context: ToolContext) -> str:
+        await gate.passing()
+        return what
+
+    desk.acts[sid] = act
+    return gate
+
+
+async def test_a_message_that_comes_while_a_suspended_session_ends_is_not_lost(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """It was accepted: the execution looks once more before it goes."""
+    gate = Gate()
+    desk.scripts[sid] = asks_once(LOCATE)
+    desk.hooks[sid, "session_ended"] = lambda _: gate.passing()
+    client = stand.client(suspend="exit")
+    (call,) = (await client.ask(sid, "go", agent="hooked")).pending
+    await gate.reached.wait()
+    await client.send(sid, "and?", agent="hooked")
+    gate.opened.set()
+    desk.scripts[sid] = upper
+    await client.submit_tool_result(sid, call, "Bonn", agent="hooked", wait=True)
+    await stand.finish(sid)
+    assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
+
+
+async def test_closing_a_session_that_waits_loses_no_message(stand: Stand, desk: Desk, sid: str) -> None:
+    """It ends once what was sent to it has had its turn."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = (await stand.sessions.ask(sid, "go", agent="people")).pending
+    await stand.sessions.send(sid, "and?", agent="people")
+    await stand.sessions.close(sid)
+    desk.scripts[sid] = upper
+    await stand.sessions.submit_tool_result(sid, call, "Bonn")
+    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.COMPLETED
+    assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
+
+
+async def test_closing_tells_those_who_wait_for_the_end_of_the_turn(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """They would hold the execution for as long as a person thinks."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    first = await stand.sessions.ask(sid, "go", agent="people", message_id="m")
+    again = asyncio.create_task(stand.sessions.ask(sid, "go", agent="people", message_id="m"))
+    await _accepted(stand, sid, 2)
+    await stand.finish(sid)
+    assert (await again).pending == first.pending
+
+
+async def test_who_asks_while_tools_still_run_is_told_when_the_session_goes(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Neither may hold an execution that is to end while people think."""
+    gate = held(desk, sid)
+    desk.scripts[sid] = asks_once(LOCATE, ACT)
+    client = stand.client(suspend="exit")
+    first = await client.ask(sid, "go", agent="people", message_id="m")
+    await gate.reached.wait()
+    again = asyncio.create_task(client.ask(sid, "go", agent="people", message_id="m"))
+    other = asyncio.create_task(client.ask(sid, "and?", agent="people", message_id="n"))
+    await _accepted(stand, sid, 3)
+    gate.opened.set()
+    assert (await again).pending == first.pending
+    told = await other
+    assert (told.status, told.in_thread) == (AskStatus.SUSPENDED, False)
+    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+
+
+async def _accepted(stand: Stand, sid: str, count: int) -> None:
+    """Wait until the newest run has accepted so many updates."""
+    while True:
+        events = await stand.events(sid)
+        if (
+            sum(event.HasField("workflow_execution_update_accepted_event_attributes") for event in events)
+            >= count
+        ):
+            return
+        await asyncio.sleep(0.05)
