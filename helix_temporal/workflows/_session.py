@@ -276,23 +276,32 @@ class AgentSession:
         """
         live = self._live
         live.status = Status.ENDING
-        finaliser = Finaliser(self._calls, self._on_cancel, lambda: live.has_messages)
+        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not live.may_end)
         if live.waits.turn is not None:
             live.exit = ExitReason.SUSPENDED
         status = "paused" if live.exit in _PAUSES else "completed"
         ending = Ending(*self._unsaved(), status, known=live.waits.known() or None)
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
-        if not live.has_messages:
+        if live.may_end:
             await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
-        if live.has_messages or not workflow.all_handlers_finished():
-            live.status = Status.IDLE
-            # A handler of the application may last; resting again and again meanwhile helps nobody.
-            await workflow.wait_condition(lambda: live.has_messages or workflow.all_handlers_finished())
+        if not (live.may_end and workflow.all_handlers_finished()):
+            live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
+            await self._outlast_handlers()
             return False
         live.rested = True
         live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
+
+    async def _outlast_handlers(self) -> None:
+        """A handler of the application may last; resting again and again meanwhile helps nobody."""
+        live = self._live
+        try:
+            await workflow.wait_condition(
+                lambda: not live.may_end or workflow.all_handlers_finished(), timeout=live.waits.left()
+            )
+        except TimeoutError:
+            live.waits.expire()
 
     async def _end(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
