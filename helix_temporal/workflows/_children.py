@@ -1,7 +1,9 @@
 """Sub-agents: each call of an agent tool is a child workflow, started, awaited and stopped here."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -96,8 +98,7 @@ class Children:
         if message is None:
             return refused(child.session_id, f"{facts.argument!r} must be a text that says what to do")
         start = _start(facts, request, child.session_id, message, link)
-        # Calls of one continuing thread are served one after the other.
-        async with self._turns.setdefault(child.session_id, asyncio.Lock()):
+        async with self._alone(facts, child.session_id):
             if request.run_id is not None and request.run_id == self._interrupted:
                 return interrupted(child.session_id)
             return await self._follow(child, facts, start)
@@ -121,6 +122,12 @@ class Children:
         """Sessions of calls that were cut off since this was asked last."""
         cut, self.cut = tuple(self.cut), []
         return cut
+
+    def _alone(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:
+        """Calls of one continuing thread are served one after the other."""
+        if facts.thread != "continue":
+            return contextlib.nullcontext()
+        return self._turns.setdefault(session_id, asyncio.Lock())
 
     def _link(self, request: ToolInput, call: str) -> ParentLink:
         parent = self.parent
