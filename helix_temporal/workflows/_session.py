@@ -280,12 +280,18 @@ class AgentSession:
         if live.waits.turn is not None:
             live.exit = ExitReason.SUSPENDED
         status = "paused" if live.exit in _PAUSES else "completed"
-        ending = Ending(*self._unsaved(), status, known=live.waits.known() or None)
+        known = live.waits.known()
+        ending = Ending(*self._unsaved(), status, known=known or None)
+
+        def ends() -> bool:
+            # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
+            return live.may_end and live.waits.known() == known
+
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
-        if live.may_end:
+        if ends():
             await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
-        if not (live.may_end and workflow.all_handlers_finished()):
+        if not (ends() and workflow.all_handlers_finished()):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
             await self._outlast_handlers()
             return False

@@ -10,7 +10,7 @@ from helix_temporal.models.sessions import AskStatus, ExitReason, Status
 from helix_temporal.models.states import ClientToolResponse, SessionStatus, ToolResultSubmission
 from helix_temporal.models.suspensions import INTERRUPTED, PendingCall, ToolApproval
 from helix_temporal.settings import Settings
-from tests.workflows._desk import Desk
+from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, WIPE, asks, asks_once
@@ -71,6 +71,26 @@ async def test_several_answers_come_one_by_one(stand: Stand, desk: Desk, sid: st
     assert reply.result is not None
     assert reply.result.text == "Bonn | here | wiped disk"
     assert len(desk.contexts[sid]) == 2
+
+
+async def test_an_answer_that_comes_while_the_execution_saves_the_one_before_is_not_lost(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Each of several people answers when he likes, and is told that it counts."""
+    gate = Gate()
+    desk.scripts[sid] = asks_once(LOCATE, LOCATE, LOCATE)
+    desk.hooks[sid, "session_ended"] = lambda _: gate.passing()
+    client = stand.client(suspend="exit")
+    first, second, third = (await client.ask(sid, "go", agent="hooked")).pending
+    await gate.reached.wait()
+    assert (await client.submit_tool_result(sid, first, "Bonn", agent="hooked")).status == "submitted"
+    gate.opened.set()
+    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+    again = await client.submit_tool_result(sid, first, "Rome", agent="hooked")
+    assert again.status == "already_completed"
+    await client.submit_tool_result(sid, second, "Cologne", agent="hooked")
+    await client.submit_tool_result(sid, third, "Aachen", agent="hooked", wait=True)
+    assert (await stand.texts(sid))[2:5] == ["Bonn", "Cologne", "Aachen"]
 
 
 async def test_an_ask_meanwhile_is_told_what_the_session_waits_for(
