@@ -313,7 +313,24 @@ async def run_to_completion(
     return handle.result()
 
 
-def is_cancelled() -> bool:
-    """Whether this task was asked to end, rather than one that it waits for."""
+def is_cancelled(before: int = 0) -> bool:
+    """Whether this task was asked to end, more often than ``before``, rather than one that it waits for."""
+    return cancels() > before
+
+
+def cancels() -> int:
+    """How often this task was asked to end."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
+
+
+async def heeding(call: Awaitable[R]) -> R:
+    """What a call gives, unless this task was asked to end meanwhile.
+
+    An activity that completes in the very workflow task in which it is cancelled gives its result, and
+    nothing more is heard of the cancel.
+    """
+    result = await call
+    if is_cancelled():
+        raise asyncio.CancelledError
+    return result

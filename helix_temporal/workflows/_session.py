@@ -17,7 +17,13 @@ from helix_temporal.models.sessions import (
     Status,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
-from helix_temporal.workflows._calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls
+from helix_temporal.workflows._calls import (
+    OPEN_POLICY,
+    OpenedAllTheSame,
+    TemporalCalls,
+    cancels,
+    is_cancelled,
+)
 from helix_temporal.workflows._conversation import Conversation, open_conversation
 from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
@@ -55,6 +61,7 @@ class AgentSession:
         self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(input, self._live, self._calls, self._events, self._values)
+        self._cancels = 0
         Handlers(input, self._live, self._calls).register()
         Submissions(self._live, input.thread).register()
 
@@ -78,6 +85,7 @@ class AgentSession:
             ContinueAsNewError: It goes on in another run.
         """
         failure: Exception | None = None
+        self._cancels = cancels()
         try:
             if self._was_refused():
                 self._live.rested = True  # the first ask was rejected: there is nothing to do
@@ -162,6 +170,7 @@ class AgentSession:
         telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
+                self._heed()
                 await self._next_work()
                 if self._live.rewinds.due or (self._live.rewinds and self._live.is_suspended):
                     await self._rewind()
@@ -175,12 +184,15 @@ class AgentSession:
                     self._move_if_long()
                 elif await self._rest():
                     return
-                if self._live.cancelled:
-                    raise asyncio.CancelledError
         finally:
             for each in (idle, telling):
                 if each is not None:
                     each.cancel()
+
+    def _heed(self) -> None:
+        """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
+        if self._live.cancelled or is_cancelled(self._cancels):
+            raise asyncio.CancelledError
 
     async def _tell_parent(self) -> None:
         await self._live.below.tell(self._input.session_id, self._live.pending)

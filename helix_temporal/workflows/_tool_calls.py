@@ -9,7 +9,7 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall, Usage, why_not_run
 from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
 from helix_temporal.models.suspensions import AnsweredCall
-from helix_temporal.workflows._calls import Calls, ToolFailedError
+from helix_temporal.workflows._calls import Calls, ToolFailedError, heeding
 from helix_temporal.workflows._conversation import Conversation, present
 from helix_temporal.workflows._waits import Waits
 
@@ -42,11 +42,11 @@ class ToolCalls:
         """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
         calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
         if not self._talk.facts.parallel_tools:
-            return [await self._tool(run_id, result, ordinal, call) for ordinal, call in calls]
+            return [await heeding(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
         # gather would leave the others running when one is cancelled.
         tasks = [asyncio.create_task(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
         try:
-            return [await task for task in tasks]
+            return [await heeding(task) for task in tasks]
         finally:
             for task in tasks:
                 task.cancel()

@@ -18,7 +18,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.suspensions import INTERRUPTED, AnsweredCall
-from helix_temporal.workflows._calls import Calls
+from helix_temporal.workflows._calls import Calls, heeding
 from helix_temporal.workflows._conversation import Conversation, present, reopen, thread_of
 from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
 from helix_temporal.workflows._waits import Waits
@@ -295,7 +295,7 @@ class Turn:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         while True:
             try:
-                result: RunStepResult = await attempt()
+                result: RunStepResult = await heeding(attempt())
                 return result
             except (HeadMovedError, FencedError) as moved:
                 head = self._talk.head

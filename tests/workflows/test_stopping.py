@@ -10,7 +10,7 @@ from helix_temporal.agents import ToolContext
 from helix_temporal.errors import HeadMovedError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import AskStatus, RewindRequest, StopRequest
-from tests.workflows._desk import Desk, Gate, calls
+from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -321,3 +321,35 @@ async def test_fork_by_the_client_and_delete(stand: Stand, sid: str) -> None:
     assert await stand.texts(f"{sid}-copy") == ["hello", "1: hello"]
     with pytest.raises(InvalidRequestError):
         await stand.sessions.fork(f"{sid}-copy", f"{sid}-other", at=99)
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+async def test_a_stop_that_comes_with_a_tools_result_is_heeded(
+    stand: Stand, desk: Desk, sid: str, how: str
+) -> None:
+    """An activity that completes in the very workflow task that cancels it gives its result all the same."""
+
+    async def stopped(session_id: str) -> AskStatus:
+        gate = Gate()
+
+        async def act(what: str, _: ToolContext) -> str:
+            if what == "y":
+                await gate.passing()
+            return what
+
+        desk.scripts[session_id], desk.acts[session_id] = first_tools_then("done", "x", "y"), act
+        asked = asyncio.create_task(stand.sessions.ask(session_id, "go", agent="main", timeout=20))
+        await gate.reached.wait()
+        if how == "abort":
+            await stand.sessions.stop(session_id, abort=True)
+        else:
+            await stand.handle(session_id).cancel()
+        try:
+            return (await asked).status
+        finally:
+            gate.opened.set()
+            if how == "abort":
+                await stand.handle(session_id).terminate()
+
+    found = await asyncio.gather(*(stopped(f"{sid}-{number}") for number in range(8)))
+    assert found == [AskStatus.INTERRUPTED] * 8
