@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, _step_rules, _suspensions
+from helix_temporal.activities import _step, _step_rules
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
 from helix_temporal.coldtier._archive import Archive
@@ -14,8 +14,6 @@ from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._opening import Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
-from helix_temporal.models.slices import SliceState
-from helix_temporal.models.suspensions import Suspension
 from helix_temporal.stores import _decide as hot_rules
 from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.memory.threads import MemoryThreads
@@ -250,17 +248,6 @@ def kept_turn(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
-def place_of_a_kept_turn(shop: Shop) -> Iterator[None]:
-    """A slice that says that a turn waits is believed wherever the thread stands."""
-
-    def believed(state: SliceState, head: Head) -> Suspension | None:
-        return state.suspended.model_copy(update={"head": head}) if state.suspended else None
-
-    with patch.object(_suspensions, "waits_at", believed):
-        yield
-
-
-@contextmanager
 def trim_of_archived(shop: Shop) -> Iterator[None]:
     """An open thread forgets its oldest messages, archived or not."""
 
@@ -306,23 +293,22 @@ _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, b
 GUARDS = {
     each.remove.__name__: each
     for each in (
-        Guard(epoch_fence, 200, known=115),
+        Guard(epoch_fence, 200, known=55),
         Guard(compare_and_swap, 200),
         Guard(first_answer, 50),
-        Guard(last_id, 3000, _FORGETTING, known=82),
+        Guard(last_id, 3000, _FORGETTING, known=21),
         Guard(cut_at_open, 50),
         Guard(hot_continues, 50),
         Guard(read_back, 1000),
-        Guard(read_back_of_success, 1000, known=58),
-        Guard(generation, 1000, _COLLECTING, known=51),
+        Guard(read_back_of_success, 1000, known=5),
+        Guard(generation, 1000, _COLLECTING, known=34),
         Guard(owner_check, 200),
         Guard(closed, 1000, _FINISHING),
         Guard(evict_compare, 200),
-        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=93),
-        Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=898),
-        Guard(kept_step, 1000, known=28),
+        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=72),
+        Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
+        Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
-        Guard(place_of_a_kept_turn, 1000),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }
