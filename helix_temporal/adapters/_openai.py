@@ -1,8 +1,8 @@
 """What both of OpenAI's interfaces share: the client, events of a stream, errors, files, cache keys."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Final, Literal
 
 import openai
@@ -84,10 +84,13 @@ class Connection:
             self._client = None
 
 
-async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[JsonObject, None]:
-    """What the provider streams, each event as it came.
+async def events(
+    create: Callable[..., AbstractAsyncContextManager[Any]], fields: Mapping[str, Any]
+) -> AsyncGenerator[JsonObject, None]:
+    """What the provider streams for a request with these fields, each event as it came.
 
     Raises:
+        InvalidConfigError: An option or the key is such that the library can't send the request.
         WithheldError: Its filter refuses the request.
         ModelRateLimitedError: It asks to slow down.
         ModelUnavailableError: It fails, or does not answer.
@@ -95,7 +98,11 @@ async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Jso
         ModelStreamEndedError: The connection broke.
     """
     try:
-        async with answer as response:
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(create(stream=True, **fields))
+            except (TypeError, ValueError) as error:
+                raise _unusable(error) from None
             async for event in server_events(PROVIDER, response.iter_bytes()):
                 if event.data.startswith("[DONE]"):
                     return
@@ -108,9 +115,16 @@ async def events(answer: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Jso
             raise WithheldError from None
         raise _refusal(error) from None
     except openai.APIError as error:
-        raise unreachable(PROVIDER, error) from None
+        raise unreachable(PROVIDER, error.__cause__ or error) from None
     except openai.OpenAIError as error:
-        raise InvalidConfigError(f"the client for OpenAI is not usable: {type(error).__name__}") from None
+        raise _unusable(error) from None
+
+
+def _unusable(error: Exception) -> InvalidConfigError:
+    return InvalidConfigError(
+        f"the library of OpenAI does not send the request: {type(error).__name__}; check key and options in "
+        "the worker"
+    )
 
 
 def withheld(adapter: str) -> ModelResponse:

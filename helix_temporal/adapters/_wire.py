@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from helix_temporal.errors import (
     HelixError,
+    InvalidConfigError,
     ModelRateLimitedError,
     ModelRequestError,
     ModelStreamEndedError,
@@ -22,6 +23,15 @@ MAX_RETRY_AFTER_MS: Final = 5 * 60 * 1000
 _PASSING: Final = {408, 409, 425}
 """Refusals that the same request need not meet again; so are all from 500 on."""
 _TYPE_CHARS: Final = 60
+_UNSENDABLE: Final = {
+    "LocalProtocolError",
+    "UnsupportedProtocol",
+    "InvalidURL",
+    "InvalidUrlClientError",
+    "NonHttpUrlClientError",
+    "UnicodeEncodeError",
+}
+"""What libraries raise for an address that is none, or a key with a line break at its end."""
 
 
 def failed(
@@ -48,8 +58,13 @@ def failed(
     )
 
 
-def unreachable(provider: str, error: BaseException) -> ModelUnavailableError:
-    """The error for a provider that gave no answer at all."""
+def unreachable(provider: str, error: BaseException) -> HelixError:
+    """The error for a provider that gave no answer at all, or that can't be asked at all."""
+    if {type(error).__name__, type(error.__cause__).__name__} & _UNSENDABLE:
+        return InvalidConfigError(
+            f"the request to {provider} can't be sent: {type(error).__name__}; "
+            "mend key or address in the worker"
+        )
     return ModelUnavailableError(
         f"{provider} did not answer: {type(error).__name__}; it is asked again", provider=provider
     )

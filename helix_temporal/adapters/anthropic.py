@@ -4,6 +4,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 import anthropic
 from anthropic.resources import AsyncMessages
@@ -76,9 +77,9 @@ class AnthropicModel:
         """
         fields = self._request(request)
         answer = Answer()
-        for _ in range(_MOST_PAUSES):
+        for hop in range(_MOST_PAUSES):
             answer.begin()
-            async with aclosing(self._events(fields)) as events:
+            async with aclosing(self._events(_under(request.step_key, hop, fields))) as events:
                 async for event in events:
                     for each in answer.take(event):
                         yield each
@@ -101,8 +102,6 @@ class AnthropicModel:
             fields["tools"] = [*(fields["tools"] if request.tools else []), *more]
         if not _may_think(fields):
             del fields["thinking"]
-        if request.step_key:
-            fields["extra_headers"] = {"Idempotency-Key": request.step_key} | fields.get("extra_headers", {})
         return fields
 
     async def _events(self, fields: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -122,8 +121,8 @@ class AnthropicModel:
                     anthropic.AsyncAnthropic(timeout=anthropic.Timeout(None, connect=_CONNECT_SECONDS))
                 )
             stream = await self._client.messages.create(stream=True, **_as_known(fields))
-        except (anthropic.AnthropicError, TypeError) as error:
-            # Without a key the library raises TypeError.
+        except (anthropic.AnthropicError, TypeError, ValueError) as error:
+            # Without a key the library raises TypeError; with one that is no ASCII, ValueError.
             raise _ours(error) from None
         return stream.response
 
@@ -152,6 +151,15 @@ def _may_think(fields: Mapping[str, Any]) -> bool:
         if message["role"] == "assistant" and not kinds & {"thinking", "redacted_thinking"}:
             return False
     return True
+
+
+def _under(step_key: str, hop: int, fields: dict[str, Any]) -> dict[str, Any]:
+    """The request with its key, unless the options give one; going on with an answer is another request."""
+    if not step_key:
+        return fields
+    # Ids may hold what no header can.
+    key = quote(step_key, safe="/") + (f"/{hop}" if hop else "")
+    return {**fields, "extra_headers": {"Idempotency-Key": key} | fields.get("extra_headers", {})}
 
 
 def _continued(fields: dict[str, Any], answer: Answer) -> dict[str, Any]:

@@ -69,12 +69,12 @@ class OpenAIChatModel:
             ModelUnavailableError: No answer, or a failure of the provider's.
             ModelStreamEndedError: The stream broke off.
             ModelRequestError: Refused: key, model or input must be mended.
-            InvalidConfigError: There is no key.
+            InvalidConfigError: There is no key, or an option that the library can't send.
         """
         answer = Answer(lambda place: made_id(request, place))
         create = self._connection.client.chat.completions.with_streaming_response.create
         try:
-            async with aclosing(events(create(stream=True, **self._request(request)))) as chunks:
+            async with aclosing(events(create, self._request(request))) as chunks:
                 async for chunk in chunks:
                     if chunk.get("error"):
                         raise told_error(chunk["error"])

@@ -84,12 +84,12 @@ class OpenAIResponsesModel:
             ModelUnavailableError: No answer, or a failure of the provider's.
             ModelStreamEndedError: The stream broke off.
             ModelRequestError: Refused: key, model or input must be mended.
-            InvalidConfigError: There is no key.
+            InvalidConfigError: There is no key, or an option that the library can't send.
         """
         answer = _Answer()
         create = self._connection.client.responses.with_streaming_response.create
         try:
-            async with aclosing(events(create(stream=True, **self._request(request)))) as said:
+            async with aclosing(events(create, self._request(request))) as said:
                 async for event in said:
                     for new in answer.add(event):
                         yield new

@@ -121,7 +121,10 @@ async def test_an_answer_whose_turn_pauses_is_gone_on_with(standin: StandIn) -> 
     """The provider's own tools may take longer than one request; the thread gets one answer."""
     model = wire.model(standin)
     standin.will(wire.says(*SEARCHED[:1], stop="pause_turn"), wire.says(*SEARCHED[1:]))
-    answer = await answer_of(model, asking("go"))
+    answer = await answer_of(model, asking("go", step_key="Grüße/1/2"))
+    # A provider that honours keys must not give the first part again.
+    keys = [asked.headers["idempotency-key"] for asked in standin.asked]
+    assert keys == ["Gr%C3%BC%C3%9Fe/1/2", "Gr%C3%BC%C3%9Fe/1/2/1"]
     standin.will(wire.says(wire.text("done")))
     await answer_of(model, asking("go", stored(answer), "and?"))
     assert standin.bodies[1]["messages"][-1] == {"role": "assistant", "content": SEARCHED[:1]}

@@ -457,6 +457,30 @@ def test_options_that_the_adapter_sets_are_refused() -> None:
         OpenAIChatModel("gpt-5", messages=[])
 
 
+@pytest.mark.parametrize("option", [{"temprature": 1}, {"metadata": object()}], ids=["unknown", "no JSON"])
+async def test_an_option_that_cannot_be_sent_fails_for_good(standin: StandIn, option: dict[str, Any]) -> None:
+    """An untyped error would be tried again for ever."""
+    async with client_of(standin) as client:
+        with pytest.raises(InvalidConfigError, match="options"):
+            await said(OpenAIChatModel("gpt-5", client, **option), asking(user("hi")))
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", "kéy"], ids=["line break", "no ASCII"])
+async def test_a_key_that_cannot_be_sent_fails_for_good(standin: StandIn, key: str) -> None:
+    """A secret read from a file has a line break at its end: no later attempt mends that."""
+    async with client_of(standin).with_options(api_key=key) as client:
+        with pytest.raises(InvalidConfigError, match="key") as caught:
+            await said(OpenAIChatModel("gpt-5", client), asking(user("hi")))
+    assert key.strip() not in str(caught.value)
+
+
+async def test_an_address_that_is_none_fails_for_good(standin: StandIn) -> None:
+    """Nothing is listening at an address without a scheme, and never will."""
+    async with client_of(standin).with_options(base_url="localhost:1/v1") as client:
+        with pytest.raises(InvalidConfigError, match="address"):
+            await said(OpenAIChatModel("gpt-5", client), asking(user("hi")))
+
+
 async def test_a_cache_key_is_that_of_the_session(standin: StandIn, model: OpenAIChatModel) -> None:
     """Requests of one session find their cache again; those of another don't look there."""
     standin.will(chat_text("1"), chat_text("2"), chat_text("3"))

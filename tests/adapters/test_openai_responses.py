@@ -379,3 +379,10 @@ def test_state_at_the_provider_is_refused(option: str) -> None:
 
     with pytest.raises(InvalidConfigError, match=option):
         OpenAIResponsesModel("gpt-5", None, **given)
+
+
+async def test_an_option_that_cannot_be_sent_fails_for_good(standin: StandIn) -> None:
+    """An untyped error would be tried again for ever."""
+    async with client_of(standin) as client:
+        with pytest.raises(InvalidConfigError, match="options"):
+            await said(OpenAIResponsesModel("gpt-5", client, temprature=1), asking(user("hi")))
