@@ -7,6 +7,7 @@ from typing import Any, Final
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._taking_back import TakingBack
+from helix_temporal._updates import typed
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.messages import check_size
@@ -135,6 +136,8 @@ class Answering(TakingBack):
         reply: SubmitReply = await self._updates.until(
             session_id, "submit_tool_result", request, SubmitReply, start, timeout
         )
+        if reply.submission is None and reply.result is not None and reply.result.error is not None:
+            raise typed(reply.result.error.split(":", 1)[0], reply.result.error)
         return reply
 
     async def _start_again(self, session_id: str, agent: str | None) -> SessionInput:

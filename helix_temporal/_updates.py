@@ -275,7 +275,7 @@ def _moved(result: object) -> bool:
     if isinstance(result, SendResult):
         return not result.accepted
     if isinstance(result, SubmitReply):
-        return result.submission is None
+        return result.submission is None and result.result is None
     return isinstance(result, RewindResult) and not result.done and result.error is None
 
 

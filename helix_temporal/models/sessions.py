@@ -145,7 +145,8 @@ class SubmitReply(Model):
     """What became of an answer; without a ``submission`` the run was ending: send it again.
 
     Attributes:
-        result: If it was waited for: how the turn ended, or what it waits for now.
+        result: If it was waited for: how the turn ended, or what it waits for now.  Without a ``submission``:
+            why the session could not be opened.
     """
 
     submission: Submission | None = None

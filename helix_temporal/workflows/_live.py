@@ -133,6 +133,11 @@ class Live:
         closes = self.close and not self.stays_suspended
         return bool(self.has_messages or closes or (self.idle and not self.is_suspended))
 
+    @property
+    def unopened(self) -> str | None:
+        """Why the session could not even be opened: it would fail again for those who come again."""
+        return self.error if self.talk is None and self.exit is ExitReason.FAILED else None
+
     # -- suspended
 
     @property
@@ -366,14 +371,18 @@ class Handlers:
         self._live.goes()
 
     async def _on_rewind(self, request: RewindRequest) -> RewindResult:
-        if self._live.closing:
-            return RewindResult(done=False)
-        return await self._live.rewinds.wait_for(request)
+        return await self._rewound(request)
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
-        if self._live.closing:
-            return RewindResult(done=False)
-        return await self._live.rewinds.wait_for(request)
+        return await self._rewound(request)
+
+    async def _rewound(self, request: RewindRequest | TakeBackRequest) -> RewindResult:
+        if not self._live.closing:
+            result = await self._live.rewinds.wait_for(request)
+            if result.done or self._live.unopened is None:
+                return result
+        why = {} if self._live.unopened is None else {"error": self._live.unopened}
+        return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:
         return self._live.status_of(self._input)

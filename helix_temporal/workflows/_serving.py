@@ -83,7 +83,7 @@ class Serving:
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         try:
-            await turn.give_up(suspended, ExitReason.INTERRUPTED)
+            await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
         except HelixError as error:
             workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
             return False

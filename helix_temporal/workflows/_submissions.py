@@ -43,7 +43,7 @@ class Submissions:
         live = self._live
         await workflow.wait_condition(lambda: live.closing or self._knows(request.call))
         if live.closing:
-            return SubmitReply()
+            return self._ending()
         rounds, submission = live.rounds, live.waits.submit(request)
         if submission.status == "not_pending" and live.below.has(request.call):
             routed = await live.below.submit(request, self._thread_id, lambda: live.closing)
@@ -54,6 +54,12 @@ class Submissions:
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
         return self._reply(submission)
+
+    def _ending(self) -> SubmitReply:
+        why = self._live.unopened
+        if why is None:
+            return SubmitReply()
+        return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
     def _reply(self, submission: Submission) -> SubmitReply:
         live = self._live

@@ -114,15 +114,30 @@ class Turn:
         """Go on with a turn whose calls, or some of them, were answered."""
         return await self._until_over(self._from(suspended), suspended.dropped)
 
-    async def give_up(self, suspended: SuspendedTurn, reason: ExitReason) -> TurnResult:
-        """End a suspended turn, whose calls all have results by now."""
+    async def give_up(
+        self, suspended: SuspendedTurn, reason: ExitReason, *, again: bool = True
+    ) -> TurnResult:
+        """End a suspended turn, whose calls all have results by now.
+
+        Where the record has lost it, it is run ``again``, up to the end of its first step.
+
+        Raises:
+            HeadMovedError: It is lost, and was not to be run again.
+        """
         result = self._from(suspended)
         assert self._waits is not None
         known = self._waits.results()
         outcomes = [known[at] for at in range(len(result.calls))]
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
-        return await self._end(inputs, reason, suspended.dropped)
+        try:
+            return await self._end(inputs, reason, suspended.dropped)
+        except _RunAgain as lost:
+            if not again and lost.__cause__ is not None:
+                raise lost.__cause__ from None
+        self._begins_again()
+        self.interrupted = True
+        return await self._until_over(None, ())
 
     def _from(self, suspended: SuspendedTurn) -> RunStepResult:
         """Be the turn that was suspended; its newest step."""
@@ -138,10 +153,13 @@ class Turn:
                 return await self._run(users, resumed, dropped)
             except _RunAgain:
                 resumed = None
-                self._talk.turns_run_again += 1
-                self.took_values = False
-                # The session store may have committed the run whose steps the record lost.
-                self.run_id = f"{self._first_run_id}.{self._talk.turns_run_again}"
+                self._begins_again()
+
+    def _begins_again(self) -> None:
+        self._talk.turns_run_again += 1
+        self.took_values = False
+        # The session store may have committed the run whose steps the record lost.
+        self.run_id = f"{self._first_run_id}.{self._talk.turns_run_again}"
 
     async def _run(
         self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]

@@ -160,8 +160,10 @@ class Waits:
         return tuple(_pending(each, turn.calls[each.at], position) for each in self._unanswered())
 
     def remember(self, answered: Sequence[AnsweredCall]) -> None:
-        """Calls that were answered in earlier executions."""
-        self._memory = OrderedDict((each.id, each) for each in (*answered, *self._memory.values()))
+        """Calls that were answered in earlier executions, or below."""
+        for each in answered:
+            self._memory.setdefault(each.id, each)
+        self._forget()
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
@@ -191,8 +193,11 @@ class Waits:
         self._known[call.at] = call
         if call.answered is not None:
             self._memory[call.answered.id] = call.answered
-            while len(self._memory) > REMEMBERED_CALLS:
-                self._memory.popitem(last=False)
+            self._forget()
+
+    def _forget(self) -> None:
+        while len(self._memory) > REMEMBERED_CALLS:
+            self._memory.popitem(last=False)
 
 
 def _nothing() -> None:

@@ -158,3 +158,21 @@ def test_an_unknown_call_is_not_pending(waits: Waits) -> None:
     assert waits.submit(SubmitInput(call="x")).status == "not_pending"
     waits.begin(turn(CLIENT))
     assert waits.submit(SubmitInput(call="x")).status == "not_pending"
+
+
+def test_answers_below_are_remembered_as_the_newest_and_not_for_ever(waits: Waits) -> None:
+    """A root whose sub-agents ask all day carries no more than another, and forgets the oldest first."""
+    for number in range(REMEMBERED_CALLS + 5):
+        waits.remember([AnsweredCall(id=f"below{number}")])
+    assert len(waits.carried()["answered_calls"]) == REMEMBERED_CALLS
+    assert not waits.knows("below4")
+    waits.begin(turn(CLIENT))
+    waits.submit(SubmitInput(call="c"))
+    assert waits.knows(f"below{REMEMBERED_CALLS + 4}")
+
+
+def test_a_second_answer_below_does_not_take_the_place_of_the_first(waits: Waits) -> None:
+    """Whoever gave the first one and asks again must be told so."""
+    waits.remember([AnsweredCall(id="below", when=1, by="first")])
+    waits.remember([AnsweredCall(id="below", when=1)])
+    assert waits.submit(SubmitInput(call="below", by="first")).status == "submitted"

@@ -1,0 +1,78 @@
+"""A suspended turn that is given up, when the record has lost it meanwhile."""
+
+from typing import Any
+
+from helix_temporal.errors import HeadMovedError
+from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import CallPolicy, ExitReason, OpenHandle, SuspendedTurn, UserMessage
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+)
+from helix_temporal.models.suspensions import INTERRUPTED, WaitingCall
+from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.workflows._turns import Turn
+from helix_temporal.workflows._waits import Waits
+
+FACTS = AgentFacts(name="a", max_steps=3)
+ASKED = Head(position=2, last_id="asked")
+ANSWERED = Head(position=2, last_id="answered")
+
+
+class Forgetful:
+    """`Calls` of a thread that has lost all there was."""
+
+    def __init__(self) -> None:
+        self.steps: list[RunStepInput] = []
+
+    def new_id(self) -> str:
+        """Any."""
+        return "0123456789abcdef0123"
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """It begins anew."""
+        handle = OpenHandle(epoch=2, head=EMPTY)
+        return OpenSessionResult(handle=handle, facts=FACTS, policy=CallPolicy())
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """The step that asked is gone."""
+        raise HeadMovedError("it is not there")
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """The model answers at once."""
+        self.steps.append(request)
+        return RunStepResult(head=ANSWERED, text="said anew")
+
+
+def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
+    """A turn whose only call was given up."""
+    request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
+    waits = Waits(lambda: 0)
+    suspended = SuspendedTurn(
+        head=ASKED,
+        start=EMPTY,
+        run_id="r",
+        steps=1,
+        messages=(UserMessage(id="m", text="go"),),
+        calls=(ToolCall(id="c", name="locate"),),
+        waiting=(WaitingCall(id="w"),),
+    )
+    waits.begin(suspended)
+    waits.give_up(INTERRUPTED)
+    talk = Conversation(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    return Turn(calls, talk, number=1, max_steps=3, waits=waits), suspended
+
+
+async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
+    """Whoever asked was told that the message is in the thread: it comes back, and the session lives on."""
+    calls = Forgetful()
+    turn, suspended = waiting_turn(calls)
+    result = await turn.give_up(suspended, ExitReason.INTERRUPTED)
+    assert result.in_thread
+    assert [each.id for each in calls.steps[0].inputs] == ["m"]
+    assert turn.interrupted
