@@ -6,7 +6,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from helix_temporal.errors import FencedError, HelixError, InvalidMessageError, TooLargeError
+from helix_temporal.errors import (
+    FencedError,
+    HelixError,
+    InvalidIdError,
+    InvalidMessageError,
+    TooLargeError,
+)
 from helix_temporal.models.chunks import ChunkBase
 from helix_temporal.stores.protocols.streams import StreamWriter
 
@@ -23,6 +29,10 @@ BEAT: Final = 10.0
 """Seconds of silence after which readers are told that the producer is alive."""
 _PIECE: Final = 16 * 1024
 """Characters of one chunk of text: stores bound chunks in bytes."""
+_AT_ONCE: Final = 1000
+"""Chunks of one write; stores take no more."""
+_ITS_OWN: Final = (InvalidMessageError, InvalidIdError, TooLargeError)
+"""Errors that are one chunk's or its key's, and not the stream's."""
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +160,7 @@ class Outlet:
         except TimeoutError as error:
             self._grace.in_vain()
             self._switch_off(error)
-        except HelixError as error:
+        except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             self._switch_off(error)
         if self.fenced is not None:
             raise self.fenced
@@ -194,9 +204,10 @@ class Outlet:
                 await writer.beat()
             return
         began = time.monotonic()
-        batch, self._waiting = self._waiting, []
-        self._some.clear()
-        self._hurry.clear()
+        batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        if not self._waiting:
+            self._some.clear()
+            self._hurry.clear()
         items = [each if isinstance(each, Keyed) else Keyed(each.chunk()) for each in batch]
         async with asyncio.timeout(PATIENCE):
             await self._write(writer, items)
@@ -213,20 +224,29 @@ class Outlet:
                 return
 
     async def _write(self, writer: StreamWriter, items: Sequence[Keyed]) -> None:
+        items = _once(items)
         try:
             await writer.write_many([each.chunk for each in items], dedup_keys=[each.key for each in items])
-        except (InvalidMessageError, TooLargeError):
+        except _ITS_OWN:
             # One that cannot be written must not take the others along.
             for each in items:
                 try:
                     await writer.write_split(each.chunk, dedup_key=each.key)
-                except (InvalidMessageError, TooLargeError) as error:
+                except _ITS_OWN as error:
                     log.warning("stream of %s: a %s was left out: %s", self._what, each.chunk.type, error)
 
     def _switch_off(self, error: Exception) -> None:
         if isinstance(error, FencedError):
             self.fenced = error
         elif not self._off:
-            log.warning("stream of %s is off: %s: %s", self._what, type(error).__name__, error)
+            # The text of a foreign error may hold what must not be in a log.
+            said = str(error) if isinstance(error, HelixError) else ""
+            log.warning("stream of %s is off: %s: %s", self._what, type(error).__name__, said)
         self._off = True
         self._waiting.clear()
+
+
+def _once(items: Sequence[Keyed]) -> list[Keyed]:
+    """Without repeats of a key: stores refuse a write with one."""
+    first = {each.key: at for at, each in reversed([*enumerate(items)])}
+    return [each for at, each in enumerate(items) if each.key is None or first[each.key] == at]

@@ -115,8 +115,9 @@ class Streaming:
             return
         except TimeoutError:
             self._grace.in_vain()
-        except HelixError as error:
-            log.warning("stream of session %r: %s: %s", session_id, type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
+            said = str(error) if isinstance(error, HelixError) else ""
+            log.warning("stream of session %r: %s: %s", session_id, type(error).__name__, said)
 
     async def _tell(
         self, session_id: str, run_id: str, epoch: int, items: Sequence[Keyed], agent: str | None = None

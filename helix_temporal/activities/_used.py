@@ -68,9 +68,10 @@ class UsageLog:
         for entry in entries:
             try:
                 await store.record_entry(entry)
-            except HelixError as error:
-                kind = type(error).__name__
-                log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, error)
+            except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
+                # Whose text may hold what must not be in a log.
+                kind, said = type(error).__name__, str(error) if isinstance(error, HelixError) else ""
+                log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, said)
 
 
 def _children(request: RunStepInput | EndTurnInput) -> list[UsageEntry]:

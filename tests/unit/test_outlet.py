@@ -1,0 +1,79 @@
+"""Chunks on their way to a stream: whatever is put, the rest gets there and the work goes on."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from helix_temporal.activities._outlet import Keyed, Outlet
+from helix_temporal.activities._used import UsageLog
+from helix_temporal.models.tool_results import ChildEnd
+from helix_temporal.models.chunks import Custom
+from helix_temporal.models.records import EMPTY
+from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.usage import UsageEntry
+from helix_temporal.stores._stream_writer import MOST_CHUNKS, Writing
+from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.memory.usage import MemoryUsage
+
+
+def news(number: int, key: str | None = None) -> Keyed:
+    return Keyed(Custom(event_name="news", data=number), key)
+
+
+async def told(*items: Keyed) -> list[Any]:
+    """What the stream holds after these were put at once."""
+    streams = MemoryStreams()
+
+    async def opens() -> Writing:
+        return await streams.create_writer("s", agent_id="r")
+
+    async with Outlet(opens, "test") as outlet:
+        outlet.put(*items)
+        await outlet.settle(news(-1))
+    return [getattr(chunk, "data", None) for chunk in streams.get_chunks_sync("s")]
+
+
+async def test_what_is_told_twice_at_once_under_one_key_is_told_once() -> None:
+    """A store refuses a batch with a key twice; the tool's other news must not go with it."""
+    assert await told(news(0), news(1, "k"), news(2, "k"), news(3)) == [0, 1, 3, -1]
+
+
+async def test_more_than_one_write_holds_is_written_in_several() -> None:
+    """A tool that tells much in a loop is shown whole."""
+    many = 2 * MOST_CHUNKS + 1
+    assert await told(*map(news, range(many))) == [*range(many), -1]
+
+
+async def test_a_key_that_no_store_takes_costs_its_own_chunk_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """An application's mistake is a line in the log."""
+    with caplog.at_level(logging.WARNING):
+        assert await told(news(0), news(1, "k" * 1000), news(2)) == [0, 2, -1]
+    assert "left out" in caplog.text
+
+
+async def test_a_store_with_errors_of_its_own_costs_no_step(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream store from elsewhere need not know our errors; the tool has done its work."""
+
+    async def fails() -> Writing:
+        raise ConnectionResetError("by peer")
+
+    with caplog.at_level(logging.WARNING):
+        async with Outlet(fails, "test") as outlet:
+            await outlet.settle(news(0))
+    assert "ConnectionResetError" in caplog.text
+
+
+async def test_a_usage_store_with_errors_of_its_own_costs_no_turn(caplog: pytest.LogCaptureFixture) -> None:
+    """What a sub-agent used is recorded beside the turn; the turn ends without."""
+
+    class Fails(MemoryUsage):
+        async def record_entry(self, entry: UsageEntry) -> Any:
+            raise ConnectionResetError("by peer")
+
+    child = ChildEnd(session_id="c", agent="b", status="completed")
+    result = StepInput(id="r.0", text="ok", call="c1", name="ask", child=child)
+    ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
+    with caplog.at_level(logging.WARNING):
+        await UsageLog(Fails()).children(ends)
+    assert "is not recorded: ConnectionResetError" in caplog.text
