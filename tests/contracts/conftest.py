@@ -1,6 +1,7 @@
 """Connections that the tests of a class share: making them takes longer than most of the tests."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -9,6 +10,7 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from tests import _postgres, _redis
+from tests._sessions import Place, postgres_place
 from tests.unit.stores._redis import backend_on
 
 
@@ -40,6 +42,16 @@ async def connected_again(
 async def another_postgres(postgres: PostgresBackend, connected_again: PostgresBackend) -> PostgresBackend:
     """Other connections to the tables that were emptied."""
     return connected_again
+
+
+@pytest.fixture(scope="class")
+async def connected_crowd(
+    postgres_dsn: str, connected_postgres: PostgresBackend
+) -> AsyncIterator[list[Place]]:
+    """The same tables, opened four times more."""
+    async with AsyncExitStack() as stack:
+        opened = [postgres_place(postgres_dsn, connected_postgres.table_prefix) for _ in range(4)]
+        yield [await stack.enter_async_context(each) for each in opened]
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 import os
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener, SessionStoreContract
 from tests._session_stores import sessions_over, store_over
 from tests._sessions import LONG, Place, file_place, memory_place, postgres_place, redis_place
@@ -64,3 +66,8 @@ class TestPostgresSessions(Contract):
     async def opened(self, postgres: PostgresBackend) -> OpenSessions:
         """Over connections that are open already: another one for each test would take longer."""
         return store_over(Place(postgres.sessions, postgres.threads))
+
+    @pytest.fixture
+    async def crowd(self, postgres: PostgresBackend, connected_crowd: list[Place]) -> Crowd:
+        """As for ``opened``: sixteen connections."""
+        return cycle([store_over(place).sessions for place in connected_crowd])

@@ -1,8 +1,9 @@
 """The pairing that production uses: messages in Redis, everything else of a session in PostgreSQL."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import cycle
 
 import pytest
 
@@ -10,6 +11,7 @@ from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
 from helix_temporal.testing.contracts._sessions_fork import ForkContract
 from helix_temporal.testing.contracts._sessions_messages import MessagesContract
@@ -43,3 +45,14 @@ class TestRedisBesidePostgres(MessagesContract, CheckpointContract, ForkContract
         """Over connections to PostgreSQL that are open already."""
         async with redis_place(redis_url, redis_prefix) as messages:
             yield _pair(postgres.sessions, messages)
+
+    @pytest.fixture
+    async def crowd(
+        self, postgres: PostgresBackend, connected_crowd: list[Place], redis_url: str, redis_prefix: str
+    ) -> AsyncIterator[Crowd]:
+        """As for ``opened``."""
+        async with AsyncExitStack() as stack:
+            opened = [redis_place(redis_url, redis_prefix) for _ in connected_crowd]
+            messages = [await stack.enter_async_context(each) for each in opened]
+            pairs = zip(connected_crowd, messages, strict=True)
+            yield cycle([_pair(state.records, each).sessions for state, each in pairs])
