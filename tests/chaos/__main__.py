@@ -19,6 +19,7 @@ from helix_temporal.settings import Settings
 from tests._services import stack_environment
 from tests.chaos._boundaries import At
 from tests.chaos._cancels import CancelCampaign
+from tests.chaos._child_ends import ChildEnds
 from tests.chaos._children import ChildKillCampaign
 from tests.chaos._exact import ExactKills
 from tests.chaos._kills import KillCampaign
@@ -51,7 +52,9 @@ async def _kills(run: Run) -> list[Report]:
 
 async def _children(run: Run) -> list[Report]:
     campaign = ChildKillCampaign(run.settings, run.directory, seed=run.seed)
-    return [await campaign.run(max(run.kills // 3, 1), run.progress)]
+    ends = ChildEnds(run.settings, run.directory, seed=run.seed)
+    each = max(run.kills // 3, 1)
+    return [await campaign.run(each, run.progress), await ends.run(each, run.progress)]
 
 
 async def _waits(run: Run) -> list[Report]:
