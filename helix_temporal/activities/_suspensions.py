@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS, parse_state
@@ -44,9 +44,10 @@ def waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall,
         name = f"{name}_{at}" if name in taken else name
         taken.add(name)
         within = facts.answer_within
-        until = {} if within is None else {"until": now + int(within * 1000)}
-        kind = {} if facts.kind == "client" else {"kind": "approval"}
-        waiting.append(WaitingCall(id=name, since=now, **({"at": at} if at else {}), **kind, **until))
+        given: dict[str, Any] = {"at": at} if at else {}
+        given |= {} if within is None else {"until": now + int(within * 1000)}
+        given |= {} if facts.kind == "client" else {"kind": "approval"}
+        waiting.append(WaitingCall(id=name, since=now, **given))
     return tuple(waiting)
 
 
@@ -180,7 +181,7 @@ async def _tail(threads: ThreadStore, header: HotHeader) -> tuple[Head, list[Rec
 
 async def _carried(payloads: Payloads, thread_id: str, message: Message) -> UserMessage:
     """A user's message as a workflow carries it."""
-    fields = {"metadata": dict(message.metadata)} if message.metadata else {}
+    fields: dict[str, Any] = {"metadata": dict(message.metadata)} if message.metadata else {}
     if isinstance(message.content, str) and len(message.content.encode()) <= _INLINE_TEXT:
         return UserMessage(id=message.id, text=message.content, **fields)
     ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)

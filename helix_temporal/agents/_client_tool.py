@@ -35,7 +35,7 @@ class ClientTool(Tool):
     def facts(self, agent: str) -> ToolFacts:
         """What the workflow must know of it."""
         name = f"helix.tools.{agent}.{self.name}"
-        within = {} if self.answer_within is None else {"answer_within": self.answer_within}
+        within: dict[str, Any] = {} if self.answer_within is None else {"answer_within": self.answer_within}
         return ToolFacts(name=self.name, activity=name, kind="client", **within)
 
 

@@ -95,7 +95,7 @@ class Finaliser:
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
             **({"cut_children": cut} if cut else {}),
-            **({} if ending.known is None else {"known": ending.known}),
+            **_known(ending),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
         if saved is not None and (ending.values is not None or ending.known is not None):
@@ -174,3 +174,7 @@ def describe(error: BaseException) -> str:
         error = error.cause
     kind = getattr(error, "type", None) or type(error).__name__
     return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
+
+
+def _known(ending: Ending) -> dict[str, Any]:
+    return {} if ending.known is None else {"known": ending.known}

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from temporalio import workflow
 
@@ -185,7 +185,7 @@ class Live:
 
     def suspended(self, *, in_thread: bool) -> AskResult:
         """What those are told who ask meanwhile."""
-        fields = {"in_thread": True} if in_thread else {}
+        fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
         return AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
@@ -381,7 +381,7 @@ class Handlers:
             result = await self._live.rewinds.wait_for(request)
             if result.done or self._live.unopened is None:
                 return result
-        why = {} if self._live.unopened is None else {"error": self._live.unopened}
+        why: dict[str, Any] = {} if self._live.unopened is None else {"error": self._live.unopened}
         return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:
