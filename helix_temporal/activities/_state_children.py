@@ -1,10 +1,11 @@
 """The session store's part in sub-agents: whose they are, and how each of them ended."""
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 from helix_temporal.activities._state_place import settled
+from helix_temporal.activities._state_saves import save_change
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.children import child_session_id
@@ -16,10 +17,15 @@ from helix_temporal.models.states import (
     SessionState,
     SessionStatus,
     SubSessionRef,
+    SuspendedChildWait,
 )
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, StepInput
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+_AWAITING: Final = "suspended_awaiting_children"
+_MAX_OWNED: Final = 256
+"""Calls of sub-agents that a root remembers the owners of."""
 
 
 class ChildRefs:
@@ -47,17 +53,40 @@ class ChildRefs:
         for each in ends:
             if not each.agent_type:
                 await self._set(session_id, each.sub_session_id, each.status, epoch)
+        await self._gone(session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED])
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
         for child in children:
             await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
+        await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int) -> None:
         """A run was left without an end: whoever ended it ended its children."""
         for ref in await self._store.list_sub_session_refs(session_id):
             if ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking":
                 await self._set(session_id, ref.sub_session_id, SessionStatus.INTERRUPTED, epoch)
+
+    async def waits(self, session_id: str, since: int) -> None:
+        """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
+
+        Theirs are other writers: what they have stored meanwhile stays.
+        """
+        state = await self._store.load_state(session_id)
+        if state is None or state.parent_session_id is None or state.root_session_id is None:
+            return
+        child = state
+        await self._change(state.parent_session_id, lambda parent: _awaiting(parent, child, since))
+        await self._change(state.root_session_id, lambda root: _owners(root, child))
+
+    async def _gone(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+        """Sessions that ended otherwise than by an answer may have been waiting until then."""
+        names = {each.sub_session_id for each in refs}
+        if names:
+            await self._change(session_id, lambda parent: _not_awaiting(parent, names))
+
+    async def _change(self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]) -> None:
+        await save_change(self._store, session_id, None, change, "a sub-agent's wait was noted")
 
     async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int) -> None:
         with contextlib.suppress(SessionNotFoundError):
@@ -79,6 +108,34 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
             parent_tool_call_id=call.id,
         )
     return list(refs.values())
+
+
+def _awaiting(parent: SessionState, child: SessionState, since: int) -> dict[str, Any]:
+    """Pure: the parent's children that wait, with this one if it does."""
+    others: tuple[SuspendedChildWait, ...] = _not_awaiting(parent, {child.session_id})[_AWAITING]
+    if child.pending_client_tool_calls:
+        first = min(child.pending_client_tool_calls)
+        wait = SuspendedChildWait(
+            sub_session_id=child.session_id, tool_call_id=first, agent_type=child.agent_type, since=since
+        )
+        others = (*others, wait)
+    return {_AWAITING: others}
+
+
+def _not_awaiting(parent: SessionState, children: Collection[str]) -> dict[str, Any]:
+    """Pure: the parent's children that wait, without these."""
+    waiting = parent.suspended_awaiting_children
+    return {_AWAITING: tuple(each for each in waiting if each.sub_session_id not in children)}
+
+
+def _owners(root: SessionState, child: SessionState) -> dict[str, Any]:
+    """Pure: whose a call is, as far as the root has to know; late answers find those that were answered."""
+    others = {
+        call: owner for call, owner in root.client_tool_call_ownership.items() if owner != child.session_id
+    }
+    mine = (*child.pending_client_tool_calls, *child.completed_client_tool_calls)
+    kept = others if len(others) + len(mine) <= _MAX_OWNED else {}
+    return {"client_tool_call_ownership": kept | dict.fromkeys(mine, child.session_id)}
 
 
 def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:

@@ -13,7 +13,7 @@ _TRIES: Final = 5
 async def save_change(
     store: SessionStore,
     session_id: str,
-    epoch: int,
+    epoch: int | None,
     change: Callable[[SessionState], Mapping[str, Any]],
     during: str,
 ) -> SessionState | None:

@@ -39,6 +39,7 @@ class StepNews:
             await self._states.suspended.answered(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
+            await self._states.children.waits(request.session_id, 0)
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
@@ -50,6 +51,7 @@ class StepNews:
             await self._states.suspended.record(
                 request.session_id, request.epoch, request.run_id, answer, head, waiting
             )
+            await self._states.children.waits(request.session_id, waiting[0].since)
         return {"waiting": waiting}
 
     async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:

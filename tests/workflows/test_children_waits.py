@@ -58,6 +58,23 @@ async def test_a_question_from_two_levels_below_is_answered_at_the_root(crew: Cr
     assert reply.result.text == "they said red"
 
 
+async def test_the_session_store_knows_whose_a_question_is(crew: Crew, sid: str) -> None:
+    """Any program can find the owner from the root, and sees who waits for whom."""
+    sessions = crew.served.plugin.backends.sessions
+    assert sessions is not None
+    call = await asked(crew, sid, agent="asks-below")
+    middle, owner = await lineage(crew, sid)
+    assert await sessions.resolve_tool_call_owner(sid, call.id) == owner
+    waiting = await sessions.load_state(middle)
+    assert waiting is not None
+    assert [each.sub_session_id for each in waiting.suspended_awaiting_children] == [owner]
+    await crew.sessions.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+    ended = await sessions.load_state(middle)
+    assert ended is not None
+    assert ended.suspended_awaiting_children == ()
+    assert await sessions.resolve_tool_call_owner(sid, call.id) == owner
+
+
 async def test_an_answer_may_be_given_to_the_sub_agent_itself(crew: Crew, sid: str) -> None:
     """Whoever looks at that session sees the same call."""
     call = await asked(crew, sid)
@@ -183,6 +200,9 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     call = await asked(crew, sid)
     assert await crew.sessions.stop(sid, abort=True)
     assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    state = await crew.served.plugin.backends.sessions.load_state(sid)
+    assert state is not None
+    assert state.suspended_awaiting_children == ()
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
