@@ -13,7 +13,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, SessionNotFoundError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SubmitReply
-from helix_temporal.models.suspensions import DENIED, PendingCall, ToolApproval
+from helix_temporal.models.suspensions import DENIED, INTERRUPTED, PendingCall, ToolApproval
 from tests.chaos._agent import AGENT
 from tests.chaos._ledger import Event
 from tests.chaos._oracle import Findings
@@ -155,11 +155,13 @@ def check_given(
     events: Sequence[Event],
     *,
     forgets: Callable[[str], bool] = lambda _: False,
+    stopped: bool = False,
 ) -> Findings:
     """Each call has one answer, which is one that was told to count; what was denied was not done.
 
     ``forgets`` tells of sessions whose executions were terminated: what was submitted and in no thread yet
-    went with them, and the calls were answered again.
+    went with them, and the calls were answered again.  Where they were ``stopped``, calls ended without an
+    answer, and what was approved may not have run.
     """
     found = Findings()
     calls: defaultdict[tuple[str, str], list[Given]] = defaultdict(list)
@@ -170,13 +172,16 @@ def check_given(
         if event.kind == "tool":
             effects[event.facts["session"], event.facts["what"]] += 1
     for (owner, name), answers in calls.items():
-        _check_call(f"{owner}: {name}", answers, threads.get(owner, ()), found, forgets(answers[0].session))
+        result = result_of(answers[0].call, threads.get(owner, ()))
+        unanswered = answers[0].approved is not None or not any(each.counts for each in answers)
+        if not (stopped and unanswered and result is not None and result.text == INTERRUPTED):
+            _check_call(f"{owner}: {name}", answers, result, found, forgets=forgets(answers[0].session))
         _check_effect(owner, answers, threads.get(owner, ()), effects, found)
     return found
 
 
 def _check_call(
-    who: str, answers: Sequence[Given], messages: Sequence[Message], found: Findings, forgets: bool
+    who: str, answers: Sequence[Given], result: Message | None, found: Findings, *, forgets: bool
 ) -> None:
     counted = [each for each in answers if each.counts]
     if len(counted) > 1 and not forgets:
@@ -185,7 +190,6 @@ def _check_call(
     for each in counted:
         if not forgets and set(each.told) - {SUBMITTED, UNKNOWN}:
             found.wrong_answers.append(f"{who}: {each.by} was told {each.told}")
-    result = result_of(answers[0].call, messages)
     if result is None:
         if counted and not forgets:
             found.lost.append(f"{who}: {counted[0].by} counts, and the call has no result")

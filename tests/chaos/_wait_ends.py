@@ -116,7 +116,10 @@ class WaitEnds:
             books.effects_twice.clear()
         findings += books
         forgets = case.blow in {"terminate", "abort"}
-        findings += check_given(book.given, {name: messages}, events, forgets=lambda _: forgets)
+        stopped = case.blow in {"cancel", "interrupt"}
+        findings += check_given(
+            book.given, {name: messages}, events, forgets=lambda _: forgets, stopped=stopped
+        )
         info = await people.sessions.status(name)
         if info.pending or info.status is Status.SUSPENDED:
             findings.others.append(f"{name}: {info.status}, waits for {[each.id for each in info.pending]}")
