@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from helix_temporal._reads import SessionReader
 from helix_temporal._updates import Updates, typed
-from helix_temporal.errors import ThreadExistsError
+from helix_temporal.errors import InvalidRequestError, ThreadExistsError
 from helix_temporal.models._json import check_text
 from helix_temporal.models.handles import FindTurnResult, TakeBackRequest, TakeBackResult
 from helix_temporal.models.messages import check_size
@@ -115,11 +115,17 @@ class TakingBack(SessionReader):
         """Take the newest turn back and ask its messages anew, under new ids; the result is as `ask`'s.
 
         Raises:
-            InvalidRequestError: There is no finished turn.
+            InvalidRequestError: There is no finished turn; or it was carried out under this id, and turns
+                were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
         taken = await self._taken_back(session_id, request, agent, timeout)
+        if not taken.messages:
+            raise InvalidRequestError(
+                f"session {session_id!r}: regeneration {request.id!r} was carried out, and turns were taken "
+                "back since; ask for another one"
+            )
         start = self._input(session_id, agent)
         return await self._asked(session_id, taken.messages[-1], start, timeout)
 

@@ -62,8 +62,10 @@ def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> Sli
     kept = tuple(
         each
         for each in state.taken_back
-        # An attempt of this very open may have recorded its own.
-        if each.epoch == header.epoch or not forgotten(each, request.known_epoch)
+        # An attempt of this very open may have recorded its own.  A fork has those of its source, from
+        # before it was made.
+        if each.epoch >= header.born
+        and (each.epoch == header.epoch or not forgotten(each, request.known_epoch))
     )
     if taken is not None and all(each.id != taken.id for each in kept):
         taken = taken.model_copy(update={"epoch": header.epoch})

@@ -1,5 +1,6 @@
 """Activities for the handle of a session: its state, its turns, its usage; they change nothing."""
 
+import hashlib
 from typing import Any, Final
 
 from temporalio import activity
@@ -164,12 +165,7 @@ class SessionReads:
     async def _again(self, thread_id: str, request_id: str, turn: FoundTurn) -> tuple[UserMessage, ...]:
         """The users' messages of a turn under new ids, the same for each attempt."""
         users = [from_record(record) for record in turn.records if record.kind == Kind.USER]
-        return tuple(
-            [
-                await self._under(thread_id, f"{request_id}.{at}"[-256:], message)
-                for at, message in enumerate(users)
-            ]
-        )
+        return tuple([await self._under(thread_id, _anew(request_id, each.id), each) for each in users])
 
     async def _under(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
         metadata = {name: value for name, value in message.metadata.items() if isinstance(value, str)}
@@ -187,6 +183,11 @@ class SessionReads:
             return await self._threads.facts(thread_id)
         except ThreadNotFoundError:
             return None
+
+
+def _anew(request_id: str, message_id: str) -> str:
+    """Of both: a request's name may be in use again, in a fork, and what has its id would count as asked."""
+    return hashlib.sha256(f"{request_id}\0{message_id}".encode()).hexdigest()[:32]
 
 
 def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
