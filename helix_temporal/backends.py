@@ -182,9 +182,9 @@ class Backends:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionStoreActivities(self.sessions, max_payload=limit),
+            SessionStoreActivities(self.sessions, max_payload=limit, streams=self.streams),
             CheckpointActivities(self.sessions, max_payload=limit),
-            CleanupActivities(Cleanup(self.sessions, self.workspaces), beat_every=every),
+            CleanupActivities(Cleanup(self.sessions, self.workspaces, self.streams), beat_every=every),
         )
 
     def session_activities(self, registry: AgentRegistry) -> SessionActivities:

@@ -19,6 +19,7 @@ from helix_temporal.models.cleanup import (
 from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 
 T = TypeVar("T")
@@ -39,12 +40,16 @@ class Cleanup:
     Args:
         workspaces: Providers of workspaces by id.  Snapshots whose provider is not here are an error
             in the summary, and stay marked.
+        streams: Where sessions are shown: what was shown of a session goes with it.
     """
 
     def __init__(
-        self, store: SessionStore, workspaces: Mapping[str, WorkspaceProvider] | None = None
+        self,
+        store: SessionStore,
+        workspaces: Mapping[str, WorkspaceProvider] | None = None,
+        streams: StreamStore | None = None,
     ) -> None:
-        self._store, self._workspaces = store, dict(workspaces or {})
+        self._store, self._workspaces, self._streams = store, dict(workspaces or {}), streams
 
     async def expired(
         self,
@@ -233,7 +238,19 @@ class Cleanup:
             return summary.plus(changed=1)
         except _KeptError as kept:
             return summary.plus(snapshots_deleted=kept.deleted).failed(kept.error)
-        return summary.failed(gone) if isinstance(gone, CleanupError) else summary.plus(deleted=gone)
+        if isinstance(gone, CleanupError):
+            return summary.failed(gone)
+        return await self._hide(session_id, summary.plus(deleted=gone))
+
+    async def _hide(self, session_id: str, summary: AgeCleanupSummary) -> AgeCleanupSummary:
+        """Delete the stream of a session that is gone: no later clean-up would find it."""
+        if self._streams is None:
+            return summary
+        try:
+            await self._streams.delete_stream(session_id)
+        except HelixError as error:
+            return summary.failed(_named(session_id, "delete", error))
+        return summary
 
     async def _emptied(self, state: SessionState, version: int) -> tuple[int, int]:
         """Delete the snapshots of a session that is to go: its version then, and how many there were.

@@ -9,6 +9,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.settings import Settings
+from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.redis.streams import RedisStreams
 
@@ -66,3 +67,9 @@ def test_wrong_limits_are_refused(wrong: dict[str, Any]) -> None:
     """With the name of the setting."""
     with pytest.raises(InvalidConfigError, match=next(iter(wrong))):
         Settings(**wrong)
+
+
+def test_limits_count_in_memory_as_well() -> None:
+    """A program is tried out in memory under the limits that it will meet."""
+    limits = StreamLimits(max_chunks=3)
+    assert MemoryBackend(stream_limits=limits).streams.limits == limits

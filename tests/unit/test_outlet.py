@@ -7,10 +7,10 @@ import pytest
 
 from helix_temporal.activities._outlet import Keyed, Outlet
 from helix_temporal.activities._used import UsageLog
-from helix_temporal.models.tool_results import ChildEnd
 from helix_temporal.models.chunks import Custom
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.tool_results import ChildEnd
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores._stream_writer import MOST_CHUNKS, Writing
 from helix_temporal.stores.memory.streams import MemoryStreams

@@ -23,7 +23,6 @@ class MemoryBackend:
         self.locks = MemoryLocks()
         self.usage = MemoryUsage()
         self.streams = MemoryStreams(stream_limits)
-        self.streams = MemoryStreams()
 
     async def check(self) -> None:
         """Nothing to refuse."""
