@@ -62,10 +62,16 @@ class ChildRefs:
         await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int) -> None:
-        """A run was left without an end: whoever ended it ended its children."""
+        """A run was left without its end: its children have ended, or whoever ended it ended them.
+
+        One that had answered says so itself: its answer is in no step of the run.
+        """
         for ref in await self._store.list_sub_session_refs(session_id):
             if ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking":
-                await self._set(session_id, ref.sub_session_id, SessionStatus.INTERRUPTED, epoch)
+                child = await self._store.load_state(ref.sub_session_id)
+                answered = child is not None and child.status is SessionStatus.COMPLETED
+                status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
+                await self._set(session_id, ref.sub_session_id, status, epoch)
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.

@@ -133,6 +133,7 @@ class StateKeeper:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
                 await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
+            await self.children.left(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
             await self.children.left(session_id, epoch)
@@ -361,6 +362,8 @@ class StateKeeper:
         state = await self._store.load_state(request.session_id)
         if state is None:
             return  # lost by its store, or deleted: an open would make it again
+        if request.ends_run:
+            await self.children.left(request.session_id, epoch)
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)

@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
+from helix_temporal.models.states import SessionStatus
 from helix_temporal.workflows import _children
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
@@ -97,6 +98,32 @@ async def test_an_abort_ends_sub_agents_and_leaves_no_trace_of_the_turn(crew: Cr
     crew.team.gates[sid].opened.set()
     assert (await crew.sessions.ask(sid, "anew")).text == "1: anew"
     assert [each.text for each in await crew.messages(sid) if each.role == "user"] == ["anew"]
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+async def test_a_sub_agent_that_had_answered_before_its_turn_was_cut_is_not_shown_at_work(
+    crew: Crew, sid: str, how: str
+) -> None:
+    """Its answer is in no step, and nobody else would ever say that it has ended."""
+    crew.team.leads[sid] = lambda request: (
+        ask("at once", f"hold {sid}") if request.messages[-1].role == "user" else "done"
+    )
+    asked = await held(crew, sid)
+    early, late = await crew.children(sid)
+    assert await ended(crew, early.sub_session_id) is WorkflowExecutionStatus.COMPLETED
+    if how == "abort":
+        await crew.sessions.stop(sid, abort=True)
+    else:
+        await crew.handle(sid).cancel()
+    await asked
+    crew.team.gates[sid].opened.set()
+    await crew.sessions.close(sid)
+    await ended(crew, sid)
+    shown = {each.sub_session_id: each.status for each in await crew.children(sid)}
+    assert shown == {
+        early.sub_session_id: SessionStatus.COMPLETED,
+        late.sub_session_id: SessionStatus.INTERRUPTED,
+    }
 
 
 async def test_an_abort_does_not_wait_for_ever_for_a_sub_agent_that_nobody_serves(
