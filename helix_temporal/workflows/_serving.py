@@ -72,8 +72,9 @@ class Serving:
 
     async def end_suspended(self, finaliser: Finaliser) -> None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can."""
-        live, suspended = self._live, self._live.waits.turn
-        if suspended is None or live.talk is None or live.talk.head != suspended.head:
+        live = self._live
+        suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
+        if suspended is None:
             return
         live.waits.give_up(INTERRUPTED)
         turn = self._turn()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission
 from helix_temporal.models.suspensions import (
@@ -43,6 +44,7 @@ class Waits:
         self.rounds = 0
         self.on_wait: Callable[[], None] = _nothing
         self._known: dict[int, KnownCall] = {}
+        self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
 
     # -- the step that waits
@@ -68,7 +70,16 @@ class Waits:
 
     def end(self) -> None:
         """The step waits no more."""
+        if self.turn is not None:
+            self._before = self.turn.model_copy(update={"known": self.known()})
         self.turn, self._known = None, {}
+
+    def wait_at(self, head: Head) -> SuspendedTurn | None:
+        """The turn that waits there; or that did, with what is known of it, where it got no further."""
+        before = self._before
+        if self.turn is None and before is not None and before.head == head:
+            self.turn, self._known = before, {each.at: each for each in before.known}
+        return self.turn if self.turn is not None and self.turn.head == head else None
 
     def known(self) -> tuple[KnownCall, ...]:
         """What is known of the step's calls, in call order."""

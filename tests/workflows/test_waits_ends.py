@@ -4,12 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ToolContext
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
-from tests.workflows.test_waits import ACT, LOCATE, asks_once
+from tests.workflows.test_waits import ACT, LOCATE, asks, asks_once
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -90,6 +91,28 @@ async def test_who_asks_while_tools_still_run_is_told_when_the_session_goes(
     told = await other
     assert (told.status, told.in_thread) == (AskStatus.SUSPENDED, False)
     assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+
+
+async def test_a_cancel_while_the_turn_goes_on_takes_nothing_back(stand: Stand, desk: Desk, sid: str) -> None:
+    """The message was told to be in the thread, and the answer of a person was taken."""
+    gate = Gate()
+
+    async def script(request: Any) -> Any:
+        if request.messages[-1].role == "user":
+            return asks(LOCATE)
+        await gate.passing()
+        return "done"
+
+    desk.scripts[sid] = script
+    asked = await stand.sessions.ask(sid, "go", agent="people")
+    assert asked.in_thread
+    await stand.sessions.submit_tool_result(sid, asked.pending[0], "Bonn")
+    await gate.reached.wait()
+    await stand.handle(sid).cancel()
+    with pytest.raises(WorkflowFailureError):
+        await stand.handle(sid).result()
+    gate.opened.set()
+    assert await stand.texts(sid) == ["go", "", "Bonn"]
 
 
 async def _accepted(stand: Stand, sid: str, count: int) -> None:
