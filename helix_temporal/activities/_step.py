@@ -129,7 +129,8 @@ class Stepper:
             answer, given = await ask_model(
                 agent, request, thread_id, state, seen.view, inputs, live, self._summaries
             )
-            if given.summary is not None:
+            if agent.compaction is not None:
+                # One of another timeline goes: a later window may not reach back to where it shows.
                 state = state.model_copy(update={"summary": given.summary})
             step = StepAppend(
                 thread_id,

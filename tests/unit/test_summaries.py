@@ -258,6 +258,8 @@ async def test_a_summary_of_another_timeline_is_not_given() -> None:
     talk.summed = fail
     await talk.turn()
     assert "lies" not in "".join(talk.texts)
+    # Nor kept: a window that does not reach that far back could not tell any more.
+    assert await talk.summary() is None
 
 
 async def test_without_compaction_a_stored_summary_is_not_given() -> None:
