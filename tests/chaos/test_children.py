@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.settings import Settings
+from tests.chaos._child_ends import ChildEnds
 from tests.chaos._children import ChildKillCampaign
 from tests.chaos._report import Progress
 
@@ -17,3 +18,10 @@ async def test_killed_workers_lose_no_sub_agents_answer_and_leave_none_behind(
     """A call is made again under the same name, by whoever takes the caller over; `make chaos` kills more."""
     campaign = ChildKillCampaign(settings, tmp_path, seed=seed, sessions=1, askers=1)
     (await campaign.run(3, Progress(shown=False))).check()
+
+
+async def test_a_session_that_is_stopped_or_reset_while_others_work_for_it_leaves_none_behind(
+    settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """Nobody looks for an agent that goes on spending when its caller is gone."""
+    (await ChildEnds(settings, tmp_path, seed=seed).run(5, Progress(shown=False))).check()
