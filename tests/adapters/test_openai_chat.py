@@ -457,7 +457,7 @@ def test_options_that_the_adapter_sets_are_refused() -> None:
         OpenAIChatModel("gpt-5", messages=[])
 
 
-@pytest.mark.parametrize("option", [{"temprature": 1}, {"metadata": object()}], ids=["unknown", "no JSON"])
+@pytest.mark.parametrize("option", [{"warmth": 1}, {"metadata": object()}], ids=["unknown", "no JSON"])
 async def test_an_option_that_cannot_be_sent_fails_for_good(standin: StandIn, option: dict[str, Any]) -> None:
     """An untyped error would be tried again for ever."""
     async with client_of(standin) as client:

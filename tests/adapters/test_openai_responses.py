@@ -385,4 +385,4 @@ async def test_an_option_that_cannot_be_sent_fails_for_good(standin: StandIn) ->
     """An untyped error would be tried again for ever."""
     async with client_of(standin) as client:
         with pytest.raises(InvalidConfigError, match="options"):
-            await said(OpenAIResponsesModel("gpt-5", client, temprature=1), asking(user("hi")))
+            await said(OpenAIResponsesModel("gpt-5", client, warmth=1), asking(user("hi")))
