@@ -243,7 +243,7 @@ async def _long(lab: Lab, field: dict[str, Contestant]) -> list[Row]:
     talks = {name: _Long(f"bench-{uuid.uuid4().hex}", [], []) for name in field}
     for name, talk in talks.items():
         await field[name].begin(talk.session_id)
-    before = dict.fromkeys(field, ("", 0))
+    before: dict[str, tuple[str, int]] = dict.fromkeys(field, ("", 0))
     for turn in range(last):
         if turn % 50 == 0:
             lab.say(f"chat, one long session: turn {turn} of {last}")

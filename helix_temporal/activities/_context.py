@@ -60,16 +60,13 @@ async def heartbeats(every: float, details: Callable[[], Sequence[Any]]) -> Asyn
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
 
-    def beat_later() -> None:
+    def beat() -> None:
         nonlocal timer
+        activity.heartbeat(*details())
         timer = loop.call_later(every, beat)
 
-    def beat() -> None:
-        activity.heartbeat(*details())
-        beat_later()
-
     # Not at once: most activities end before the first beat, and each costs the server a transaction.
-    beat_later()
+    timer = loop.call_later(every, beat)
     try:
         yield
     finally:

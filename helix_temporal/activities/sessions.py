@@ -59,6 +59,12 @@ _SAVE_TRIES = 5
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
+def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any]:
+    """What is known of calls that wait or waited; only what is there: histories stay small."""
+    found = {"suspended": suspended, "answered": stored.answered}
+    return {name: value for name, value in found.items() if value}
+
+
 def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState) -> OpenThread:
     return OpenThread(
         request.thread_id,
@@ -130,8 +136,7 @@ class SessionActivities:
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
             **tidy.lost(request),
-            **({} if suspended is None else {"suspended": suspended}),
-            **({"answered": stored.answered} if stored.answered else {}),
+            **_known(suspended, stored),
         )
 
     async def _suspended(

@@ -122,7 +122,7 @@ def test_what_names_no_workspace_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("others", [{}, {"redis_url": "redis://localhost", "session_store": "none"}])
-def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, str]) -> None:
+def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, Any]) -> None:
     """Elsewhere it would be taken for something that happens."""
     with pytest.raises(InvalidConfigError, match="session_ttl"):
         Settings(session_ttl=timedelta(hours=1), **others)
