@@ -1,6 +1,7 @@
-"""A headless Chromium: the one that the set-up brings, or the one that ``HELIX_TEST_CHROMIUM`` names."""
+"""A headless Chromium: what ``HELIX_TEST_CHROMIUM`` names, what the set-up brought, or the machine's own."""
 
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,13 +27,12 @@ def chromium() -> Path:
     Raises:
         FileNotFoundError: There is none; `make setup` brings it.
     """
-    given = os.environ.get("HELIX_TEST_CHROMIUM")
-    path = Path(given) if given else Path(sys.prefix) / "browser" / "chromium"
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: no Chromium; `make setup` brings one, HELIX_TEST_CHROMIUM names another"
-        )
-    return path
+    brought = Path(sys.prefix) / "browser" / "chromium"
+    names = [os.environ.get("HELIX_TEST_CHROMIUM"), str(brought), "chromium", "chromium-browser"]
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is None:
+        raise FileNotFoundError(f"no Chromium: `make setup` brings {brought}, HELIX_TEST_CHROMIUM names another")
+    return Path(found)
 
 
 @asynccontextmanager
