@@ -31,7 +31,7 @@ def chromium() -> Path:
     names = [os.environ.get("HELIX_TEST_CHROMIUM"), str(brought), "chromium", "chromium-browser"]
     found = next((path for name in names if name and (path := shutil.which(name))), None)
     if found is None:
-        raise FileNotFoundError(f"no Chromium: `make setup` brings {brought}, HELIX_TEST_CHROMIUM names another")
+        raise FileNotFoundError(f"no Chromium: `make setup` brings {brought}; HELIX_TEST_CHROMIUM names one")
     return Path(found)
 
 
