@@ -88,10 +88,10 @@ class S3Campaigns:
         return findings
 
     async def _expiring(self) -> list[str]:
-        """Keys that may vanish: what is not archived must not be among them."""
-        keys = await asyncio.to_thread(self._valkey.ask, "KEYS", "*")
-        assert isinstance(keys, list)
-        found = []
+        """Keys that may vanish: what is not archived must not be among them.  What was shown live may."""
+        stored = await asyncio.to_thread(self._valkey.ask, "KEYS", "*")
+        assert isinstance(stored, list)
+        keys, found = [key for key in stored if "}:stream" not in str(key)], []
         for key in keys:
             ttl = await asyncio.to_thread(self._valkey.ask, "TTL", str(key))
             if ttl != -1:
