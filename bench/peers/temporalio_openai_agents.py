@@ -41,9 +41,10 @@ async def main(external: bool) -> None:
             storage = ExternalStorage(drivers=[driver], payload_size_threshold=0)
             more["data_converter"] = dataclasses.replace(DataConverter.default, external_storage=storage)
         client = await Client.connect(os.environ["HELIX_TEMPORAL_ADDRESS"], plugins=[plugin], **more)
-        await stack.enter_async_context(
-            Worker(client, task_queue=os.environ["HELIX_TASK_QUEUE"], workflows=[Chat])
-        )
+        # Without the detector of deadlocks: many sessions that begin at once keep two cores busy for longer
+        # than it allows, and their worker would end.
+        queue = os.environ["HELIX_TASK_QUEUE"]
+        await stack.enter_async_context(Worker(client, task_queue=queue, workflows=[Chat], debug_mode=True))
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await ended.wait()
