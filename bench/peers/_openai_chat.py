@@ -1,6 +1,7 @@
 """The chat workflow of temporalio-openai-agents, alone: the sandbox imports this again."""
 
 import asyncio
+from typing import Any
 
 from temporalio import workflow
 
@@ -13,11 +14,11 @@ class Chat:
     """Waits for asks until it is closed; continues as new with the transcript when that is suggested."""
 
     @workflow.init
-    def __init__(self, items: list[TResponseInputItem]) -> None:
+    def __init__(self, items: list[Any]) -> None:
         self._items, self._closed, self._busy = items, False, asyncio.Lock()
 
     @workflow.run
-    async def run(self, _: list[TResponseInputItem]) -> None:
+    async def run(self, _: list[Any]) -> None:
         """Serve asks."""
         info = workflow.info()
         await workflow.wait_condition(lambda: self._closed or info.is_continue_as_new_suggested())
