@@ -7,13 +7,12 @@ import orjson
 
 from helix_temporal.activities._outlet import Keyed
 from helix_temporal.activities._state_turns import ending
-from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.models import chunks
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import child_session_id
-from helix_temporal.models.messages import Message, ToolCall
+from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, ToolInput
@@ -110,7 +109,7 @@ def _waiting(waiting: WaitingCall, call: ToolCall) -> JsonObject:
 
 
 def _approval(waiting: WaitingCall, call: ToolCall, asker: str) -> Keyed:
-    large = call.arguments.get(LARGE_ARGUMENTS) is True
+    large = are_left_out(call.arguments)
     asked = chunks.ToolApprovalRequest(
         tool_call_id=call.id,
         tool_name=call.name,

@@ -12,7 +12,6 @@ from helix_temporal.activities._references import References
 from helix_temporal.activities._states import CommittedTurn, StateKeeper
 from helix_temporal.activities._step_news import StepNews
 from helix_temporal.activities._step_rules import (
-    LARGE_ARGUMENTS,
     advance,
     elsewhere,
     is_archived,
@@ -29,7 +28,14 @@ from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HeadMovedError, StaleStateError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import Message, ToolCall, check_size, from_record, to_record
+from helix_temporal.models.messages import (
+    Message,
+    ToolCall,
+    check_size,
+    from_record,
+    to_record,
+    without_arguments,
+)
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import AnswerRef, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
@@ -389,4 +395,4 @@ class Stepper:
         """The call as the workflow carries it: without arguments if they are large."""
         if len(orjson.dumps(call.arguments)) <= self._limits.inline_arguments:
             return call
-        return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
+        return without_arguments(call)

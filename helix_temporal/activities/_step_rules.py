@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
@@ -12,9 +12,6 @@ from helix_temporal.models.sessions import MAX_VALUES_BYTES, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
-
-LARGE_ARGUMENTS: Final = "__helix_large__"
-"""Stands for arguments that the tool activity reads from the thread itself."""
 
 
 def elsewhere(thread_id: str, head: Head) -> HeadMovedError:

@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step_rules import LARGE_ARGUMENTS, parse_state
+from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import Message, ToolCall, Usage, UserMessage, from_record, why_not_run
+from helix_temporal.models.messages import (
+    Message,
+    ToolCall,
+    Usage,
+    UserMessage,
+    from_record,
+    why_not_run,
+    without_arguments,
+)
 from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.slices import SliceState
@@ -191,7 +199,7 @@ async def _carried(payloads: Payloads, thread_id: str, message: Message) -> User
 def _small(call: ToolCall) -> ToolCall:
     if len(canonical(call.arguments)) <= _INLINE_ARGUMENTS:
         return call
-    return ToolCall(id=call.id, name=call.name, arguments={LARGE_ARGUMENTS: True})
+    return without_arguments(call)
 
 
 def _now() -> int:

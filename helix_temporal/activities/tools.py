@@ -12,7 +12,6 @@ from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._references import References
 from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.activities._streaming import Streaming, ToolStream
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
@@ -31,7 +30,7 @@ from helix_temporal.models.hooks import (
     TurnCompleted,
     UserMessageDecision,
 )
-from helix_temporal.models.messages import from_record
+from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
@@ -108,7 +107,7 @@ class ToolRunner:
             emit=live.emit,
         )
         arguments = request.call.arguments
-        if arguments.get(LARGE_ARGUMENTS) is True:
+        if are_left_out(arguments):
             arguments = await self._arguments(request)
         try:
             outcome = await tool.call(arguments, context)

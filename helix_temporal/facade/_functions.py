@@ -198,19 +198,25 @@ async def fork_session(
         if made.parent_id != session_id:
             raise InvalidRequestError(f"session {new_session_id!r} exists and is no fork of {session_id!r}")
         return _active_session(agent, storage, made)
+    copy = _copied(source, new_session_id, at_message, copy_usage=copy_usage)
+    await storage.save(copy)
+    return _active_session(agent, storage, copy)
+
+
+def _copied(
+    source: StoredSession, new_session_id: str | None, at_message: int | None, *, copy_usage: bool
+) -> StoredSession:
     made_at = now()
-    copy = source.model_copy(
+    return source.model_copy(
         update={
             "id": validate_id(new_session_id or generate_session_id(), "session id"),
             "messages": source.messages[: _cut(source, at_message)],
             "usage": source.usage if copy_usage else Usage(),
             "created_at": made_at,
             "updated_at": made_at,
-            "parent_id": session_id,
+            "parent_id": source.id,
         }
     )
-    await storage.save(copy)
-    return _active_session(agent, storage, copy)
 
 
 async def _forked_by_workflow(

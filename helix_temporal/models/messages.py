@@ -74,6 +74,7 @@ class ToolCall(Model):
 
 
 _INVALID: Final = "__helix_invalid__"
+_LARGE: Final = "__helix_large__"
 
 
 def not_arguments(text: str, reason: str) -> JsonObject:
@@ -95,6 +96,16 @@ def invalid_arguments(arguments: Mapping[str, Any]) -> str | None:
     """What the model gave in place of arguments that could be read; None for all usual ones."""
     text = arguments.get(_INVALID)
     return text if isinstance(text, str) else None
+
+
+def without_arguments(call: ToolCall) -> ToolCall:
+    """The call as a workflow carries it where its arguments are large: who needs them reads the thread."""
+    return ToolCall(id=call.id, name=call.name, arguments={_LARGE: True})
+
+
+def are_left_out(arguments: Mapping[str, Any]) -> bool:
+    """Whether these stand for arguments that are in the thread alone."""
+    return arguments.get(_LARGE) is True
 
 
 class Message(Model):

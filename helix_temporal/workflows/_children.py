@@ -11,7 +11,6 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
-from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import (
     MAX_DEPTH,
@@ -22,6 +21,7 @@ from helix_temporal.models.children import (
     task_of,
 )
 from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.messages import are_left_out
 from helix_temporal.models.sessions import (
     ForkFrom,
     SessionInput,
@@ -261,7 +261,7 @@ async def _pass_on(child: _Child) -> None:
 
 def _message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
     """The task as the child's first message; large arguments stay in the parent's thread."""
-    if request.call.arguments.get(LARGE_ARGUMENTS) is True:
+    if are_left_out(request.call.arguments):
         answer, ordinal = request.key.rsplit("/", 2)[1:]
         ref = MessageRef(
             thread_id=request.thread_id,

@@ -4,8 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from helix_temporal.activities._step_rules import LARGE_ARGUMENTS
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission
@@ -216,7 +215,7 @@ def _nothing() -> None:
 
 
 def _pending(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:
-    large = call.arguments.get(LARGE_ARGUMENTS) is True
+    large = are_left_out(call.arguments)
     return PendingCall(
         id=waiting.id,
         call_id=call.id,

@@ -32,11 +32,6 @@ class At(StrEnum):
         """The attempt outlives its successor."""
         return self in {At.LATE_BEFORE, At.LATE_AFTER}
 
-    @property
-    def is_killed(self) -> bool:
-        """The attempt's process ends."""
-        return self in {At.KILLED_BEFORE, At.KILLED_AFTER}
-
 
 SHORT: Final = (At.ERROR_BEFORE, At.ANSWER_LOST, At.KILLED_AFTER, At.LATE_BEFORE)
 """What happens in the short form: the others differ in which worker goes on, or in one call more."""
