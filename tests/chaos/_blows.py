@@ -1,7 +1,9 @@
 """What operators and users do to a session that works or waits: cancel, abort, terminate, reset."""
 
+import asyncio
 import random
 import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,6 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client import SessionClient
 from helix_temporal.models.ids import workflow_id
+from tests.chaos._oracle import Findings
+from tests.chaos._report import Progress
 
 Blow = Literal["cancel", "terminate", "reset", "abort", "interrupt"]
 BLOWS: Final[tuple[Blow, ...]] = ("cancel", "terminate", "reset", "abort", "interrupt")
@@ -67,3 +71,29 @@ class Striker:
                 request_id=uuid.uuid4().hex,
             )
         )
+
+
+async def struck(
+    cases: Mapping[str, Callable[[], Awaitable[Findings]]],
+    progress: Progress,
+    *,
+    at_once: int,
+    seconds: float,
+) -> Findings:
+    """What all cases found, so many of them side by side; one that is not over in time is unresolved."""
+    slots, done, findings = asyncio.Semaphore(at_once), 0, Findings()
+
+    async def one(name: str, case: Callable[[], Awaitable[Findings]]) -> None:
+        nonlocal findings, done
+        async with slots:
+            try:
+                async with asyncio.timeout(seconds):
+                    found = await case()
+            except TimeoutError:
+                found = Findings(unresolved=[f"{name}: not over"])
+        findings += found
+        done += 1
+        progress(f"struck {done}/{len(cases)}, found {len(findings.all)}")
+
+    await asyncio.gather(*(one(name, case) for name, case in cases.items()))
+    return findings

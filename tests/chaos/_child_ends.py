@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.settings import Settings
-from tests.chaos._blows import BLOWS, Blow, Striker
+from tests.chaos._blows import BLOWS, Blow, Striker, struck
 from tests.chaos._children import called, check_call
 from tests.chaos._oracle import Ask, Findings, check_thread, malformed
 from tests.chaos._people import read_thread
@@ -59,25 +60,12 @@ class ChildEnds:
             Case(number, BLOWS[number % len(BLOWS)], self._random.choice(ASKED), self._random.uniform(0, 1.5))
             for number in range(cases)
         ]
-        slots, done, findings = asyncio.Semaphore(AT_ONCE), 0, Findings()
         options = SessionOptions(idle_timeout=120)
         async with open_place(
             self._settings, self._directory, f"child-ends-{self._seed}", options=options, seed=self._seed
         ) as place:
-
-            async def one(case: Case) -> None:
-                nonlocal findings, done
-                async with slots:
-                    try:
-                        async with asyncio.timeout(CASE_SECONDS):
-                            found = await self._case(place, case)
-                    except TimeoutError:
-                        found = Findings(unresolved=[f"{case.name(self._seed)}: not over"])
-                findings += found
-                done += 1
-                progress(f"struck {done}/{cases}, found {len(findings.all)}")
-
-            await asyncio.gather(*(one(case) for case in chosen))
+            runs = {case.name(self._seed): partial(self._case, place, case) for case in chosen}
+            findings = await struck(runs, progress, at_once=AT_ONCE, seconds=CASE_SECONDS)
             orphans = await self._orphans(place)
             findings.others += [f"orphan: {each}" for each in orphans]
         figures = {"sessions": cases, **dict(sorted(self._figures.items())), "orphans": len(orphans)}

@@ -5,13 +5,14 @@ import itertools
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from helix_temporal.models.sessions import AskStatus, SessionOptions, Status
 from helix_temporal.settings import Settings
 from tests.chaos._answers import Answerers, check_given
-from tests.chaos._blows import BLOWS, Blow, Striker
+from tests.chaos._blows import BLOWS, Blow, Striker, struck
 from tests.chaos._oracle import Findings, check_books, check_thread
 from tests.chaos._people import People, read_thread
 from tests.chaos._place import Place, open_place
@@ -54,22 +55,9 @@ class WaitEnds:
         ways = list(itertools.product(SUSPENDS, BLOWS, INSTANTS))
         self._random.shuffle(ways)
         chosen = [Case(number, *ways[number % len(ways)]) for number in range(cases)]
-        slots, done, findings = asyncio.Semaphore(AT_ONCE), 0, Findings()
         async with open_place(self._settings, self._directory, f"wait-ends-{self._seed}") as place:
-
-            async def one(case: Case) -> None:
-                nonlocal findings, done
-                async with slots:
-                    try:
-                        async with asyncio.timeout(CASE_SECONDS):
-                            found = await self._case(place, case)
-                    except TimeoutError:
-                        found = Findings(unresolved=[f"{case.name(self._seed)}: not over"])
-                findings += found
-                done += 1
-                progress(f"struck {done}/{cases}, found {len(findings.all)}")
-
-            await asyncio.gather(*(one(case) for case in chosen))
+            runs = {case.name(self._seed): partial(self._case, place, case) for case in chosen}
+            findings = await struck(runs, progress, at_once=AT_ONCE, seconds=CASE_SECONDS)
         figures = {"sessions": cases, **dict(sorted(self._hits.items())), **dict(sorted(self._given.items()))}
         report = Report("ends in waits", self._seed, findings, figures)
         progress(report.line(), final=True)

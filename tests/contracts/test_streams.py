@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from helix_temporal.models.chunks import TextDelta
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.stores.file.streams import FileStreams
 from helix_temporal.stores.memory.streams import MemoryStreams
@@ -24,6 +25,21 @@ class TestMemoryStreams(StreamContract):
         yield lambda limits: stores.setdefault(limits, MemoryStreams(limits))
         for store in stores.values():
             await store.close()
+
+    async def test_a_test_looks_in_without_waiting(self) -> None:
+        """Tests of applications ask what was shown, and begin anew."""
+        streams = MemoryStreams()
+        async with await streams.create_writer("b", agent_id="run") as writer:
+            await writer.write(TextDelta(delta="Hi"))
+        await (await streams.create_writer("a", agent_id="run")).close()
+        await streams.pause_stream("a")
+        assert streams.get_all_stream_ids() == ["a", "b"]
+        assert (streams.get_status_sync("a"), streams.get_status_sync("b")) == ("paused", "active")
+        assert streams.get_status_sync("nowhere") is None
+        assert [each.type for each in streams.get_chunks_sync("b")] == ["text_delta"]
+        streams.clear()
+        assert (streams.get_all_stream_ids(), streams.get_chunks_sync("b")) == ([], [])
+        await streams.close()
 
 
 class TestFileStreams(StreamContract):
