@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from helix_temporal.adapters._common import clean, finish_of, remembering, tool_call
-from helix_temporal.adapters._openai import count
+from helix_temporal.adapters._openai import PROVIDER, count, told_error
 from helix_temporal.adapters._openai_chat_request import NAME, wire_answer
+from helix_temporal.adapters._wire import cut_off
 from helix_temporal.models import parts
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.agents import (
@@ -53,14 +54,20 @@ class Answer:
         self._extra: JsonObject = {}
         self._calls: list[_Call] = []
         self._usage: object = None
-        self.finish_reason: str | None = None
+        self._finish_reason: str | None = None
 
     def add(self, chunk: JsonObject) -> list[ModelEvent]:
-        """Take a piece; what is new in it."""
+        """Take a piece; what is new in it.
+
+        Raises:
+            HelixError: It says that the call has failed.
+        """
+        if chunk.get("error"):
+            raise told_error(chunk["error"])
         self._usage = chunk.get("usage") or self._usage
         choices = chunk.get("choices")
         choice: Any = choices[0] if isinstance(choices, list) and choices else {}
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
         delta = choice.get("delta") or {}
         new: list[ModelEvent] = []
         for name, value in delta.items():
@@ -116,22 +123,28 @@ class Answer:
         return new
 
     def response(self) -> ModelResponse:
-        """All of it."""
+        """All of it.
+
+        Raises:
+            ModelStreamEndedError: Its end has not come.
+        """
+        if self._finish_reason is None:
+            raise cut_off(PROVIDER, "no finish_reason")
         calls = tuple(self._tool_calls())
         refusal, text = "".join(self._refusal), "".join(self._text)
-        finish = _FINISH.get(self.finish_reason or "", Finish.STOP)
+        finish = _FINISH.get(self._finish_reason, Finish.STOP)
         response = ModelResponse(
             content=_content(clean(text or refusal), clean("".join(self._reasoning))),
             tool_calls=calls,
             usage=usage_of(self._usage),
-            stop_reason=self.finish_reason,
+            stop_reason=self._finish_reason,
             finish=Finish.REFUSAL if refusal else finish_of(finish, calls),
         )
         return remembering(NAME, response, self._raw(), wire_answer)
 
     def _tool_calls(self) -> Iterator[ToolCall]:
         for call in self._calls:
-            cut = self.finish_reason == "length" and call is self._calls[-1]
+            cut = self._finish_reason == "length" and call is self._calls[-1]
             yield tool_call(call.id, call.name, call.arguments, cut=cut)
 
     def _raw(self) -> JsonObject:

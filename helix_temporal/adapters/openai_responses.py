@@ -1,28 +1,21 @@
 """OpenAI's models by the Responses API, without state there.  Needs ``helix-temporal[openai]``."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import openai
 
 from helix_temporal.adapters._common import clean
-from helix_temporal.adapters._openai import (
-    PROVIDER,
-    CacheBy,
-    Connection,
-    WithheldError,
-    cache_key,
-    events,
-    told_error,
-    withheld,
-)
+from helix_temporal.adapters._openai import PROVIDER, CacheBy, told_error
+from helix_temporal.adapters._openai_model import OpenAIModel
 from helix_temporal.adapters._openai_responses_wire import NAME, read_response, wire_input, wire_tools
 from helix_temporal.adapters._wire import cut_off
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.agents import (
     ModelEvent,
     ModelRequest,
+    ModelResponse,
     ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,
@@ -38,7 +31,7 @@ _REASONING: Final = {"response.reasoning_summary_text.delta", "response.reasonin
 _LAST: Final = {"response.completed", "response.incomplete"}
 
 
-class OpenAIResponsesModel:
+class OpenAIResponsesModel(OpenAIModel):
     """A model that streams, by the Responses API.
 
     The provider stores nothing: each request has the whole context, with the model's reasoning encrypted
@@ -59,7 +52,7 @@ class OpenAIResponsesModel:
         InvalidConfigError: ``options`` has a field that the adapter itself fills in.
     """
 
-    adapter: Final = NAME
+    adapter = NAME
 
     def __init__(
         self,
@@ -70,66 +63,42 @@ class OpenAIResponsesModel:
         cache_breakpoints: bool = False,
         **options: Any,
     ) -> None:
-        self._connection = Connection("OpenAIResponsesModel", client, options, _OURS)
         include = dict.fromkeys([_ENCRYPTED, *options.get("include", ())])
-        self._fields = {"model": model, **options, "include": [*include], "store": False}
-        self._cache_by: CacheBy | None = cache_by
+        fields = {"model": model, **options, "include": [*include], "store": False}
+        super().__init__(client, options, _OURS, fields, cache_by)
         self._breakpoints = cache_breakpoints
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Text, reasoning and calls as they come, and the whole answer last.
+    def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:
+        return client.responses.with_streaming_response.create
 
-        Raises:
-            ModelRateLimitedError: Asked to slow down.
-            ModelUnavailableError: No answer, or a failure of the provider's.
-            ModelStreamEndedError: The stream broke off.
-            ModelRequestError: Refused: key, model or input must be mended.
-            InvalidConfigError: There is no key, or an option that the library can't send.
-        """
-        answer = _Answer()
-        create = self._connection.client.responses.with_streaming_response.create
-        try:
-            async with aclosing(events(create, self._request(request))) as said:
-                async for event in said:
-                    for new in answer.add(event):
-                        yield new
-        except WithheldError:
-            yield withheld(NAME)
-            return
-        if answer.response is None:
-            raise cut_off(PROVIDER, "no response.completed")
-        yield read_response(answer.response, answer.items)
+    def _reading(self, request: ModelRequest) -> "_Answer":  # noqa: ARG002 (all answers are read alike)
+        return _Answer()
 
-    async def aclose(self) -> None:
-        """Close the connections of the client that the adapter made; one that was given stays open."""
-        await self._connection.close()
+    def _said(self, request: ModelRequest) -> dict[str, Any]:
+        said: dict[str, Any] = {"input": wire_input(request, breakpoints=self._breakpoints)}
+        return said | ({"instructions": request.instructions} if request.instructions else {})
 
-    def _request(self, request: ModelRequest) -> dict[str, Any]:
-        fields = self._fields | {"input": wire_input(request, breakpoints=self._breakpoints)}
-        if request.instructions:
-            fields["instructions"] = request.instructions
-        tools = [*wire_tools(request.tools), *self._fields.get("tools", ())]
-        if tools:
-            fields["tools"] = tools
-        return cache_key(request, self._cache_by) | fields
+    def _tools(self, request: ModelRequest) -> list[JsonObject]:
+        return wire_tools(request.tools)
 
 
 class _Answer:
-    """An answer that comes as events.
-
-    Attributes:
-        items: Those that are complete, in order.
-        response: The provider's last word; None while it has not come.
-    """
+    """An answer that comes as events."""
 
     def __init__(self) -> None:
-        self.response: JsonObject | None = None
+        self._last: JsonObject | None = None
         self._items: dict[int, JsonObject] = {}
         self._calls: dict[object, str] = {}
 
-    @property
-    def items(self) -> list[JsonObject]:
-        return [self._items[at] for at in sorted(self._items)]
+    def response(self) -> ModelResponse:
+        """The whole answer.
+
+        Raises:
+            ModelStreamEndedError: The provider's last word has not come.
+        """
+        if self._last is None:
+            raise cut_off(PROVIDER, "no response.completed")
+        return read_response(self._last, [self._items[at] for at in sorted(self._items)])
 
     def add(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         """Take an event; what is new in it.
@@ -139,7 +108,7 @@ class _Answer:
         """
         kind = event.get("type")
         if kind in _LAST:
-            self.response = event["response"]
+            self._last = event["response"]
         elif kind == "response.failed":
             raise told_error(event["response"].get("error"))
         elif kind == "error" or event.get("error"):
