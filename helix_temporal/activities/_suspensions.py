@@ -178,8 +178,12 @@ async def _tail(threads: ThreadStore, header: HotHeader) -> tuple[Head, list[Rec
         page = await threads.read(
             ReadPage(header.thread_id, position, header.head.position, committed_only=False, whole=False)
         )
-        if not page.records:
-            raise StoreUnavailableError(f"thread {header.thread_id!r}: it ends at {position} all at once")
+        if page.head != header.head or not page.records:
+            # A store that went back to an older copy since it was opened holds somebody else's turn.
+            raise StoreUnavailableError(
+                f"thread {header.thread_id!r}: opened at {header.head.position}, it now ends at"
+                f" {page.head.position}; it is opened again"
+            )
         records += page.records
         position = page.first + len(page.records)
     if header.committed == 0:

@@ -1,0 +1,51 @@
+"""The turn that an open finds suspended is read from the thread as it was opened, and from no other."""
+
+from dataclasses import replace
+
+import pytest
+
+from helix_temporal.activities import Payloads, Stepper
+from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._suspensions import suspended_turn
+from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.steps import RunStepInput, StepInput
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.protocols.threads import OpenThread
+
+
+@client_tool
+async def sign(what: str) -> str:
+    """Sign."""
+    raise AssertionError(what)
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_went_back_to_an_older_copy_is_opened_again() -> None:
+    """A failover between the open and its reading would else hand one turn's answers to another."""
+    hot = MemoryThreads()
+    threads, payloads = HotThreads(hot), Payloads(MemoryPayloads())
+    model = ScriptedModel(
+        [ModelResponse(tool_calls=(ToolCall(id="c", name="sign", arguments={"what": "this"}),))]
+    )
+    stepper = Stepper(threads, AgentRegistry([Agent(name="a", model=model, tools=[sign])]), payloads)
+    opened = await threads.open(OpenThread("t", 5, "o"))
+    await stepper.run(
+        RunStepInput(session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="?"),))
+    )
+    header = await hot.header("t")
+    assert opened
+    assert header
+    state = parse_state(header.slice)
+    found = await suspended_turn(threads, payloads, header, state, {})
+    assert found
+    assert [each.id for each in found.messages] == ["u"]
+    assert state.suspended
+    elsewhere = Head(position=header.head.position, last_id="of another turn")
+    state = state.model_copy(update={"suspended": state.suspended.model_copy(update={"head": elsewhere})})
+    with pytest.raises(StoreUnavailableError, match="opened again"):
+        await suspended_turn(threads, payloads, replace(header, head=elsewhere), state, {})
