@@ -35,6 +35,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "beside": beside.beside,
     "streams": streams.streams,
     "chats": chats.chats,
+    "long_chat": chats.long_chat,
+    "full_chat": chats.full_chat,
     "start": start.start,
     "long": sessions.long,
 }
@@ -64,10 +66,12 @@ def main() -> int:
     with start_stack(SERVERS, environment=programs) as stack, _postgres(programs) as dsn:
         settings = _settings(stack).model_copy(update={"postgres_dsn": dsn})
         lab = Lab(settings, _processes(stack), QUICK if given.quick else FULL, say)
-        rows = asyncio.run(_run(lab, names))
-    facts: dict[str, Any] = {"quick": given.quick, "seconds": round(time.monotonic() - began)}
-    facts["beside"] = lab.versions
-    write(given.out, rows, facts)
+
+        def keep(rows: Sequence[Row]) -> None:
+            facts: dict[str, Any] = {"quick": given.quick, "seconds": round(time.monotonic() - began)}
+            write(given.out, rows, facts | {"beside": lab.versions})
+
+        rows = asyncio.run(_run(lab, names, keep))
     table(rows, console)
     missed = [row.name for row in rows if row.met is False]
     judged = sum(row.met is not None for row in rows)
@@ -75,11 +79,13 @@ def main() -> int:
     return 0
 
 
-async def _run(lab: Lab, names: Sequence[str]) -> list[Row]:
+async def _run(lab: Lab, names: Sequence[str], keep: Callable[[Sequence[Row]], None]) -> list[Row]:
+    """One after the other; what was found is kept after each, should a later one be interrupted."""
     rows: list[Row] = []
     for name in names:
         lab.say(f"{name} …")
         rows += await BENCHMARKS[name](lab)
+        keep(rows)
     return rows
 
 

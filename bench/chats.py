@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -128,21 +128,42 @@ class _Talk:
 
 
 async def chats(lab: Lab) -> list[Row]:
-    """Turns a second side by side, one long session, and the turn at which theirs ends."""
+    """Turns a second side by side."""
+    async with _field(lab) as (field, rows):
+        for sessions, rounds in zip(lab.sizes.chats, lab.sizes.chat_rounds, strict=True):
+            rows.extend(await _rates(lab, field, sessions, rounds))
+    return rows
+
+
+async def long_chat(lab: Lab) -> list[Row]:
+    """One long session of each, turn by turn beside the others."""
+    async with _field(lab) as (field, rows):
+        rows.extend(await _long(lab, field))
+    return rows
+
+
+async def full_chat(lab: Lab) -> list[Row]:
+    """The turn at which theirs ends."""
+    async with _field(lab) as (field, rows):
+        for name in (THEIRS, EXTERNAL):
+            if name in field:
+                rows.append(await _last_turn(lab, name, field[name]))
+    return rows
+
+
+@contextlib.asynccontextmanager
+async def _field(lab: Lab) -> AsyncIterator[tuple[dict[str, Contestant], list[Row]]]:
+    """All that can be had, and a row that says why theirs can't."""
+    rows: list[Row] = []
     async with contextlib.AsyncExitStack() as stack:
         field: dict[str, Contestant] = {OURS: await stack.enter_async_context(_ours(lab))}
-        rows: list[Row] = []
         try:
             for name in (THEIRS, EXTERNAL):
                 field[name] = await stack.enter_async_context(_theirs(lab, external=name == EXTERNAL))
         except PeerMissingError as error:
+            lab.say(f"{THEIRS}: {error}")
             rows.append(Row(f"chat: {THEIRS}", None, "", note=str(error)))
-        for sessions, rounds in zip(lab.sizes.chats, lab.sizes.chat_rounds, strict=True):
-            rows += await _rates(lab, field, sessions, rounds)
-        rows += await _long(lab, field)
-        for name in field.keys() - {OURS}:
-            rows.append(await _last_turn(lab, name, field[name]))
-    return rows
+        yield field, rows
 
 
 @contextlib.asynccontextmanager
@@ -291,12 +312,24 @@ async def _last_turn(lab: Lab, name: str, contestant: Contestant) -> Row:
     for turn in range(start, start + _MOST_MORE):
         if turn % 25 == 0:
             lab.say(f"chat, {name}: turn {turn}")
-        try:
-            async with asyncio.timeout(_LONGEST):
-                await contestant.ask(session_id, lab.words.text(_TEXT_BYTES))
-        except (TimeoutError, RuntimeError, RPCError, WorkflowUpdateFailedError) as error:
+        why = await _unanswered(contestant.ask(session_id, lab.words.text(_TEXT_BYTES)))
+        if why:
             await contestant.run(session_id).terminate()
-            note = f"no answer ({type(error).__name__}); begun at turn {start} with what it had by then"
+            note = f"no answer ({why}); begun at turn {start} with what it had by then"
             return told(f"chat: the turn that fails: {name}", "turns", [turn + 1], note=note)
     await contestant.end(session_id)
     return Row(f"chat: the turn that fails: {name}", None, "", note=f"none up to {start + _MOST_MORE}")
+
+
+async def _unanswered(asked: Coroutine[Any, Any, None]) -> str:
+    """Why no answer came; empty if one did."""
+    asking = asyncio.create_task(asked)
+    # Not a time-out around it: the client of an update may go on although it was cancelled.
+    done, _ = await asyncio.wait({asking}, timeout=_LONGEST)
+    if not done:
+        asking.cancel()
+        return f"none within {_LONGEST:.0f} s"
+    error = asking.exception()
+    if error is not None and not isinstance(error, RuntimeError | RPCError | WorkflowUpdateFailedError):
+        raise error
+    return "" if error is None else type(error).__name__
