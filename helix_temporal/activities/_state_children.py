@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from helix_temporal.activities._state_place import settled
@@ -26,6 +27,17 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 _AWAITING: Final = "suspended_awaiting_children"
 _MAX_OWNED: Final = 256
 """Calls of sub-agents that a root remembers the owners of."""
+_PASSED_OVER: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "status": SessionStatus.INTERRUPTED,
+        "failure_reason": "parent_suspended",
+        "pending_client_tool_calls": {},
+        "suspension_context": None,
+        "suspended_step_id": None,
+        _AWAITING: (),
+    }
+)
+"""What changes in the state of a session that waits for people, and that nobody will wake."""
 
 
 class ChildRefs:
@@ -61,10 +73,11 @@ class ChildRefs:
             await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
         await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
-    async def left(self, session_id: str, epoch: int) -> None:
+    async def left(self, session_id: str, epoch: int | None) -> None:
         """A run was left without its end: its children have ended, or whoever ended it ended them.
 
-        One that had answered says so itself: its answer is in no step of the run.
+        One that had answered says so itself: its answer is in no step of the run.  One whose session had
+        ended since it waits for people is waited for by nobody any more, nor are those below it.
         """
         for ref in await self._store.list_sub_session_refs(session_id):
             if ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking":
@@ -72,6 +85,9 @@ class ChildRefs:
                 answered = child is not None and child.status is SessionStatus.COMPLETED
                 status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
                 await self._set(session_id, ref.sub_session_id, status, epoch)
+                if child is not None and child.status is SessionStatus.PAUSED:
+                    await self._change(ref.sub_session_id, lambda _: _PASSED_OVER)
+                    await self.left(ref.sub_session_id, None)
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
@@ -94,7 +110,7 @@ class ChildRefs:
     async def _change(self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]) -> None:
         await save_change(self._store, session_id, None, change, "a sub-agent's wait was noted")
 
-    async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int) -> None:
+    async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int | None) -> None:
         with contextlib.suppress(SessionNotFoundError):
             await self._store.update_sub_session_ref(session_id, child, status, epoch=epoch)
 

@@ -15,14 +15,22 @@ from helix_temporal.models.states import (
     PendingClientToolCall,
     SessionState,
     SessionStatus,
+    SuspendedChildWait,
     SuspensionContext,
 )
 from helix_temporal.models.steps import StepInput
-from helix_temporal.models.suspensions import DENIED, AnsweredCall, KnownCall, Outcome, WaitingCall
+from helix_temporal.models.suspensions import (
+    DENIED,
+    AnsweredCall,
+    KnownCall,
+    Outcome,
+    Suspension,
+    WaitingCall,
+)
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.stores.protocols.sessions import SessionStore
 
-_MINE: Final = frozenset({"client_tool", "approval"})
+_MINE: Final = frozenset({"client_tool", "approval", "awaiting_children"})
 _LARGEST_INPUT: Final = 64 * 1024
 """Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
 
@@ -81,8 +89,25 @@ class SuspendedStates:
         await self._change(session_id, epoch, lambda state: _settled(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
+    async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
+        """The session waits for sub-agents, whose sessions have ended while they wait for people.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        if not suspension.calls:
+            state = await self._store.load_state(session_id)
+            run_id = None if state is None else state.current_run_id
+            await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
+        await self._change(session_id, epoch, lambda state: _awaiting(state, suspension))
+
     async def found(self, session_id: str, epoch: int, turn: SuspendedTurn) -> None:
         """An open found the turn suspended: a store that does not say so has lost it."""
+        if turn.children:
+            waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
+            await self.sleeps(session_id, epoch, waits)
+        if not turn.waiting:
+            return
         calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
         await self.record(session_id, epoch, turn.run_id, calls, turn.head, turn.waiting)
 
@@ -114,6 +139,38 @@ class SuspendedStates:
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile.
+
+
+def _awaiting(state: SessionState, suspension: Suspension) -> dict[str, Any]:
+    """Pure: the state of a session that waits for sub-agents, and perhaps for people itself."""
+    waits = {
+        each.session_id: SuspendedChildWait(
+            sub_session_id=each.session_id,
+            tool_call_id=each.calls[0].id,
+            agent_type=each.agent,
+            since=each.since,
+        )
+        for each in suspension.children
+        if each.calls
+    }
+    others = [each for each in state.suspended_awaiting_children if each.sub_session_id not in waits]
+    changes: dict[str, Any] = {
+        "status": SessionStatus.PAUSED,
+        "suspended_awaiting_children": (*others, *waits.values()),
+    }
+    if not suspension.calls:
+        step = suspension.head.last_id
+        changes |= {
+            "suspended_step_id": step,
+            "suspension_context": SuspensionContext(
+                kind="awaiting_children",
+                run_id=state.current_run_id,
+                step_id=step,
+                assistant_message_position=suspension.head.position - 1,
+                suspended_at=min(each.since for each in suspension.children),
+            ),
+        }
+    return changes
 
 
 def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> PendingClientToolCall:
@@ -149,7 +206,11 @@ def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, 
         "completed_client_tool_calls": completed,
     }
     if mine:
-        changes |= {"suspension_context": None, "suspended_step_id": None}
+        changes |= {
+            "suspension_context": None,
+            "suspended_step_id": None,
+            "suspended_awaiting_children": (),
+        }
         if state.status is SessionStatus.PAUSED:
             changes["status"] = SessionStatus.ACTIVE
     return changes

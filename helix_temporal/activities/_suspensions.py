@@ -98,8 +98,8 @@ def step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> 
     return waiting_calls(agent, answer, _now()) if suspended is None else suspended.calls
 
 
-async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
-    """Keep what is known of a suspended step's calls in the slice.
+async def save_waits(threads: ThreadStore, request: SaveValuesInput) -> int:
+    """Keep what is known of a suspended step's calls in the slice, and that sub-agents wait.
 
     Raises:
         FencedError: A newer open has the thread.
@@ -107,11 +107,9 @@ async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
     for _ in range(_TRIES):
         facts = await threads.facts(request.thread_id)
         state = parse_state(facts.slice)
-        suspended = state.suspended
-        if suspended is None or suspended.known == (request.known or ()):
+        changed = _with_waits(state, request)
+        if changed == state:
             return facts.slice_version
-        suspended = suspended.model_copy(update={"known": request.known or ()})
-        changed = state.model_copy(update={"suspended": suspended})
         data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
         try:
             return await threads.save_slice(request.thread_id, request.epoch, data, facts.slice_version)
@@ -119,6 +117,19 @@ async def save_known(threads: ThreadStore, request: SaveValuesInput) -> int:
             continue
     raise StoreUnavailableError(
         f"thread {request.thread_id!r}: its state kept changing while a suspension was saved"
+    )
+
+
+def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:
+    suspended = state.suspended
+    if request.suspended is not None:
+        suspended = request.suspended
+    elif request.known is not None and suspended is not None:
+        suspended = suspended.model_copy(update={"known": request.known})
+    remembered = {each.id for each in state.answered}
+    fresh = tuple(each for each in request.answered if each.id not in remembered)
+    return state.model_copy(
+        update={"suspended": suspended, "answered": (*state.answered, *fresh)[-REMEMBERED_CALLS:]}
     )
 
 
@@ -154,6 +165,7 @@ async def suspended_turn(
         calls=tuple(_small(call) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
+        **({"children": suspended.children} if suspended.children else {}),
     )
 
 

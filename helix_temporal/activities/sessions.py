@@ -13,7 +13,7 @@ from helix_temporal.activities._step_rules import check_values
 from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._suspensions import (
     kept_head,
-    save_known,
+    save_waits,
     suspended_turn,
     usage_before,
     waits_at,
@@ -161,9 +161,11 @@ class SessionActivities:
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
-        if request.known is not None:
-            version = await save_known(self._threads, request)
+        if request.known is not None or request.suspended is not None or request.answered:
+            version = await save_waits(self._threads, request)
         if self._states is not None:
+            if request.suspended is not None and request.session_id is not None:
+                await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
             if request.ends_run and request.session_id is not None:
                 run_id = await self._states.run_under_way(request.session_id)
                 await self._streams.closes(request, run_id)

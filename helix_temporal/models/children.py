@@ -100,6 +100,18 @@ class RoutedSubmit(Model):
     request: SubmitInput
 
 
+class Wake(Model):
+    """Starts a sub-agent's session again, which ended while it waits for people.
+
+    Attributes:
+        submits: Answers for it, and for those below it.
+        ends: Its turn ends without further answers.
+    """
+
+    submits: tuple[RoutedSubmit, ...] = ()
+    ends: bool = False
+
+
 class RoutedReply(Model):
     """What became of it; without a ``submission`` the owner was ending."""
 

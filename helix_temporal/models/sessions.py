@@ -12,7 +12,7 @@ from pydantic import Field
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.children import ParentLink
+from helix_temporal.models.children import ParentLink, Wake
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
@@ -21,7 +21,7 @@ from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC04
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Submission
-from helix_temporal.models.suspensions import AnsweredCall, KnownCall, PendingCall, WaitingCall
+from helix_temporal.models.suspensions import AnsweredCall, ChildWait, KnownCall, PendingCall, WaitingCall
 
 MAX_VALUES_BYTES: Final = 64 * 1024
 """The application's values travel through workflows: as JSON they may not be larger."""
@@ -241,6 +241,7 @@ class SuspendedTurn(Model):
         calls: Of the step that asks, in order.
         known: Results and answers that are not in the thread yet.
         dropped, left: Messages that came with the turn and are not part of it.
+        children: Calls of sub-agents that wait, too, in sessions that have ended.
     """
 
     head: Head
@@ -254,6 +255,7 @@ class SuspendedTurn(Model):
     known: tuple[KnownCall, ...] = ()
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    children: tuple[ChildWait, ...] = ()
 
 
 class Carried(Model):
@@ -293,6 +295,7 @@ class SessionInput(Model):
         messages: Already waiting when it starts.
         metadata: Reaches hooks and model calls.
         parent: Whose sub-agent it is.
+        woken: Its turn was suspended, and may go on.
     """
 
     session_id: Id
@@ -307,6 +310,7 @@ class SessionInput(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     carried: Carried | None = None
     parent: ParentLink | None = None
+    woken: Wake | None = None
 
     @property
     def thread(self) -> str:

@@ -24,7 +24,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
 )
 from helix_temporal.models.slices import TakenBack
-from helix_temporal.models.suspensions import AnsweredCall, KnownCall, WaitingCall
+from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension, WaitingCall
 from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
 
@@ -206,6 +206,8 @@ class SaveValuesInput(Model):
         ends_run: The turn under way did not come to its end.
         cut_children: Sub-agents' sessions whose calls were cut off.
         known: What is known of the calls of the turn that stays suspended.
+        suspended: All that it waits for, where sub-agents are among that.
+        answered: Calls of sub-agents that were answered, to be remembered.
     """
 
     thread_id: Id
@@ -218,6 +220,8 @@ class SaveValuesInput(Model):
     ends_run: bool = False
     cut_children: tuple[str, ...] = ()
     known: tuple[KnownCall, ...] | None = None
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()
 
 
 class SaveValuesResult(Model):

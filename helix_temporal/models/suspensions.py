@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import Head, Position
 from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
 from helix_temporal.models.tool_results import ToolResult
@@ -23,6 +24,9 @@ Outcome = Literal["result", "error", "denied", "expired"]
 
 REMEMBERED_CALLS: Final = 32
 """Answered calls that a session remembers, to tell late and repeated answers apart."""
+
+RESUME: Final = "resume"
+"""Submitted as a call's id: nothing is answered, and whoever sleeps looks whether it can go on."""
 
 NO_ANSWER: Final = "No answer in time."
 DENIED: Final = "The call was not approved."
@@ -73,18 +77,6 @@ class KnownCall(Model):
     answered: AnsweredCall | None = None
 
 
-class Suspension(Model):
-    """In the slice of a thread: its newest step waits for answers.
-
-    Attributes:
-        head: After that step; a thread that stands elsewhere is not suspended.
-    """
-
-    head: Head
-    calls: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
-
-
 class PendingCall(Model):
     """A tool call that a client executes, a person answers, or somebody approves.
 
@@ -107,6 +99,44 @@ class PendingCall(Model):
     position: Position = 0
     at: int = 0
     route: tuple[str, ...] = ()
+
+
+class ChildWait(Model):
+    """A call of a sub-agent whose session has ended, since it waits for people.
+
+    Attributes:
+        at: The call's number among the step's.
+        call: Names it within the session, as the id of its result does.
+        agent, task_queue: Who serves it, and where if elsewhere.
+        calls: What is waited for there and below, with the way from there.  Nothing where the call
+            itself waits, for an earlier one of the same session.
+        since, until: When it was called, and when its time is over.
+        used: By what ran of it so far.
+    """
+
+    at: int = 0
+    session_id: Id
+    call: str
+    agent: str = ""
+    task_queue: str | None = None
+    calls: tuple[PendingCall, ...] = ()
+    since: Millis = 0
+    until: Millis | None = None
+    used: Usage | None = None
+
+
+class Suspension(Model):
+    """In the slice of a thread: its newest step waits for answers.
+
+    Attributes:
+        head: After that step; a thread that stands elsewhere is not suspended.
+        children: Those of its calls that are sub-agents, and wait as well.
+    """
+
+    head: Head
+    calls: tuple[WaitingCall, ...] = ()
+    known: tuple[KnownCall, ...] = ()
+    children: tuple[ChildWait, ...] = ()
 
 
 class ToolApproval(Model):

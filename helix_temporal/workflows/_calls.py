@@ -29,6 +29,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.models.suspensions import ChildWait
 from helix_temporal.models.threads import (
     EvictThreadResult,
     FlushThreadInput,
@@ -62,8 +63,11 @@ class Calls(Protocol):
         """Commit tool results without a model call."""
         ...
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
-        """One tool call; raises `ToolFailedError` when all attempts failed."""
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+        """One tool call; raises `ToolFailedError` when all attempts failed.
+
+        Of a sub-agent that sleeps, since it waits for people, it comes without a result.
+        """
         ...
 
     async def pause(self, seconds: float) -> None:
@@ -103,6 +107,8 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
+        if request.reopen is not None:
+            self.children.dismiss(request)
         # What children of an aborted turn still do, they do before the turn is cut.
         await self.children.ended(lambda: cancels.append(True))
         if cut := self.children.taken_cut():
@@ -151,7 +157,7 @@ class TemporalCalls:
             )
         )
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
         """As `Calls.run_tool`."""
         if facts.kind == "agent":
             return await self.children.run(facts, request)

@@ -21,6 +21,7 @@ from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SessionResult
 from helix_temporal.models.steps import ChildEnd, ToolResult
+from helix_temporal.models.suspensions import ChildWait
 
 _WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
 _ENDS: Final[Mapping[ExitReason | None, str]] = {
@@ -31,10 +32,10 @@ _ENDS: Final[Mapping[ExitReason | None, str]] = {
 }
 
 
-def outcome(result: SessionResult, facts: ToolFacts) -> ToolResult:
-    """What a session that came to its end gives."""
+def outcome(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
+    """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
     told = result.told or AskResult(status=AskStatus.FAILED, error="it was given no message")
-    used = result.used if facts.thread == "continue" else _all_used(result, told)
+    used = _sum(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
     if told.status is not AskStatus.ANSWERED:
         status: Literal["interrupted", "failed"] = "failed"
         if told.exit_reason in {ExitReason.INTERRUPTED, ExitReason.CANCELLED}:
@@ -52,7 +53,23 @@ def outcome(result: SessionResult, facts: ToolFacts) -> ToolResult:
     return ToolResult(**fields, **_with_usage(used))
 
 
-def failed(failure: FailureError, facts: ToolFacts, session_id: str) -> ToolResult:
+def slept(result: SessionResult, wait: ChildWait) -> ChildWait | None:
+    """What a session waits for that has ended; None if it has come to its end."""
+    told = result.told
+    if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
+        return None
+    used = _sum(result.used, wait.used)
+    return wait.model_copy(update={"calls": told.pending, **({} if used is None else {"used": used})})
+
+
+def late(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
+    """What a call gives whose time ended while its session slept."""
+    return _error(f"The sub-agent {_too_late(facts)}.", session_id, "failed", used)
+
+
+def failed(
+    failure: FailureError, facts: ToolFacts, session_id: str, before: Usage | None = None
+) -> ToolResult:
     """What a session that failed, or could not be started, gives."""
     cause = failure.cause if isinstance(failure, ChildWorkflowError) and failure.cause else failure
     used = None
@@ -63,16 +80,14 @@ def failed(failure: FailureError, facts: ToolFacts, session_id: str) -> ToolResu
             f"workflow {workflow_id(session_id)!r}"
         )
     elif isinstance(cause, TimedOutError):
-        why = (
-            f"had no answer within {facts.schedule_to_close:g} s" if facts.schedule_to_close else "timed out"
-        )
+        why = _too_late(facts)
     elif isinstance(cause, TerminatedError):
         why = "was terminated"
     elif isinstance(cause, CancelledError):
         why, status = "was cancelled before it had an answer", "interrupted"
     else:
         why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
-    return _error(f"The sub-agent {why}.", session_id, status, used)
+    return _error(f"The sub-agent {why}.", session_id, status, _sum(used, before))
 
 
 def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
@@ -101,9 +116,17 @@ def _why(told: AskResult) -> str:
     return f"The sub-agent {_ENDS.get(told.exit_reason, 'ended without an answer')}."
 
 
-def _all_used(result: SessionResult, told: AskResult) -> Usage | None:
+def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> Usage | None:
     """A session that serves one call alone has used all of it for that, whatever executions it took."""
-    return result.usage if told.status is AskStatus.ANSWERED else result.used
+    return result.usage if told.status is AskStatus.ANSWERED else _sum(result.used, before)
+
+
+def _sum(used: Usage | None, before: Usage | None) -> Usage | None:
+    return before if used is None else used if before is None else used + before
+
+
+def _too_late(facts: ToolFacts) -> str:
+    return f"had no answer within {facts.schedule_to_close:g} s" if facts.schedule_to_close else "timed out"
 
 
 def _used_before(cause: BaseException) -> Usage | None:

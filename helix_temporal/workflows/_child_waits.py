@@ -1,16 +1,27 @@
 """Calls of sub-agents that wait for somebody: told up to the root, and answered from there."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from helix_temporal.models.children import ChildPending, PayloadRef, RoutedReply, RoutedSubmit
+from helix_temporal.models.children import ChildPending, PayloadRef, RoutedReply, RoutedSubmit, payload_ref
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.states import Submission
-from helix_temporal.models.suspensions import REMEMBERED_CALLS, AnsweredCall, PendingCall, SubmitInput
+from helix_temporal.models.suspensions import (
+    REMEMBERED_CALLS,
+    AnsweredCall,
+    ChildWait,
+    PendingCall,
+    SubmitInput,
+)
+from helix_temporal.workflows._sleepers import Sleepers
+
+_HOP_BY_HOP: Final = "hop-by-hop"
+_SLEEP: Final = "sub-agents-sleep"
 
 
 @dataclass(slots=True)
@@ -20,10 +31,12 @@ class ChildWaits:
     Attributes:
         rounds: How often one of them began to wait.
         on_wait: Told of each once.
+        sleepers: Those whose sessions have ended meanwhile.
     """
 
     rounds: int = 0
     on_wait: Callable[[], None] | None = None
+    sleepers: Sleepers = field(default_factory=lambda: Sleepers(lambda: 0))
     _told: dict[str, ChildPending] = field(default_factory=dict)
     _tells_again: bool = False
     _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -39,7 +52,22 @@ class ChildWaits:
             return  # late
         known = {each.id for each in self.pending()}
         self._told[told.session_id] = told
-        if any(each.id not in known for each in told.calls):
+        self._announce(known)
+
+    def sleeps(self, wait: ChildWait) -> None:
+        """A child has ended, since it waits."""
+        known = {each.id for each in self.pending()}
+        self.sleepers.sleep(wait)
+        self._announce(known)
+
+    def woke(self, wait: ChildWait) -> None:
+        """Until it speaks again, it waits for what it waited for."""
+        self._told[wait.session_id] = ChildPending(
+            session_id=wait.session_id, run="", number=0, calls=wait.calls
+        )
+
+    def _announce(self, known: Collection[str]) -> None:
+        if any(each.id not in known for each in self.pending()):
             self.rounds += 1
             if self.on_wait is not None:
                 self.on_wait()
@@ -58,7 +86,7 @@ class ChildWaits:
 
     def hears(self, session_id: str) -> bool:
         """Whether an execution of ours that has this session spoke."""
-        return session_id in self._told
+        return self.heard(session_id) > 0
 
     def heard(self, session_id: str) -> int:
         """What it said last."""
@@ -66,20 +94,26 @@ class ChildWaits:
 
     def pending(self) -> tuple[PendingCall, ...]:
         """All that they wait for, with the way to each."""
-        return tuple(
+        awake = tuple(
             call.model_copy(update={"route": (session_id, *call.route)})
             for session_id, told in self._told.items()
             for call in told.calls
         )
+        return (*awake, *self.sleepers.pending())
 
     # -- to the parent
 
-    async def tell(self, session_id: str, pending: Callable[[], tuple[PendingCall, ...]]) -> None:
-        """Tell the parent of every change, as long as the session serves."""
+    async def tell(
+        self, session_id: str, pending: Callable[[], tuple[PendingCall, ...]], *, woken: bool = False
+    ) -> None:
+        """Tell the parent of every change, as long as the session serves.
+
+        Of one that was ``woken`` it believes that it waits for all that it waited for.
+        """
         parent, number = workflow.info().parent, 0
         if parent is None:
             return
-        told: tuple[PendingCall, ...] = ()
+        told: tuple[PendingCall, ...] | None = None if woken else ()
         while True:
             await workflow.wait_condition(
                 lambda told=told: self._tells_again or pending() != told  # type: ignore[misc]
@@ -112,7 +146,7 @@ class ChildWaits:
         ``thread_id`` is where the client has put aside what is long.
         """
         route = next(each.route for each in self.pending() if each.id == request.call)
-        if request.ref is not None:
+        if request.ref is not None and payload_ref(request.ref) is None:
             ref = PayloadRef(thread_id=thread_id, name=request.ref).named()
             request = request.model_copy(update={"ref": ref})
         name = self._send(request)
@@ -121,10 +155,14 @@ class ChildWaits:
             reply_to=workflow.info().workflow_id,
             request=request.model_copy(update={"wait": False}),
         )
-        if not await signal(workflow_id(route[-1]), "submit_for", routed):
+        if not await self._pass_on(route, routed):
             return None
         await workflow.wait_condition(
-            lambda: name in self._replies or route[0] not in self._told or closing()
+            lambda: (
+                name in self._replies
+                or not (route[0] in self._told or self.sleepers.is_asleep(route[0]))
+                or closing()
+            )
         )
         reply = self._replies.pop(name, None)
         return None if reply is None else reply.submission
@@ -143,6 +181,26 @@ class ChildWaits:
             return AnsweredCall(id=request.call, when=when, by=request.by)
         return AnsweredCall(id=request.call, when=when)
 
+    def wake_all(self, request: SubmitInput) -> None:
+        """Let all that sleep look whether they can go on."""
+        for session_id in dict.fromkeys(each.session_id for each in self.sleepers.waits()):
+            name = workflow.uuid4().hex
+            letter = RoutedSubmit(id=name, reply_to=workflow.info().workflow_id, request=request)
+            self.sleepers.send(session_id, letter)
+
+    async def _pass_on(self, route: tuple[str, ...], routed: RoutedSubmit) -> bool:
+        """To the owner; where that sleeps, to the first above it that does not, which wakes the next."""
+        if self.sleepers.send(route[0], routed):
+            return True
+        if await signal(workflow_id(route[-1]), "submit_for", routed):
+            return True
+        if len(route) == 1 or not workflow.patched(_HOP_BY_HOP):
+            return False
+        for session_id in route[-2::-1]:
+            if await signal(workflow_id(session_id), "submit_for", routed):
+                return True
+        return False
+
     def _send(self, request: SubmitInput) -> str:
         name = workflow.uuid4().hex
         self._sent[name] = request
@@ -156,6 +214,11 @@ class ChildWaits:
         for session_id, told in self._told.items():
             left = tuple(each for each in told.calls if each.id != call)
             self._told[session_id] = told.model_copy(update={"calls": left})
+
+
+def may_sleep(suspend: str) -> bool:
+    """Whether sessions of sub-agents end while they wait; histories of before have them stay."""
+    return suspend == "exit" and workflow.patched(_SLEEP)
 
 
 async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:

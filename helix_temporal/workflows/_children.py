@@ -12,26 +12,24 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.children import (
-    MAX_DEPTH,
-    MessageRef,
-    ParentLink,
-    call_of,
-    child_session_id,
-    task_of,
-)
+from helix_temporal.models.children import MAX_DEPTH, ParentLink
 from helix_temporal.models.ids import workflow_id
-from helix_temporal.models.messages import are_left_out
-from helix_temporal.models.sessions import (
-    ForkFrom,
-    SessionInput,
-    SessionOptions,
-    SessionResult,
-    UserMessage,
+from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
+from helix_temporal.models.suspensions import ChildWait
+from helix_temporal.workflows._child_ends import called, failed, interrupted, late, outcome, refused, slept
+from helix_temporal.workflows._child_starts import (
+    END_SECONDS,
+    again,
+    ending,
+    facts_of,
+    fresh,
+    seconds_left,
+    should_wait,
+    task_message,
 )
-from helix_temporal.models.steps import ToolInput, ToolResult
-from helix_temporal.workflows._child_ends import called, failed, interrupted, outcome, refused
 from helix_temporal.workflows._child_waits import ChildWaits, signal
+from helix_temporal.workflows._sleepers import Woken
 
 SESSION_WORKFLOW: Final = "helix.session"
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -84,28 +82,58 @@ class Children:
     _interrupted: str | None = None
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
         """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
 
+        One whose session has ended, since it waits for people, goes on from there once it is called again.
         A cancel is passed on to the child, which is then waited for.
         """
-        call = call_of(request.key)
-        child = _Child(child_session_id(request.session_id, facts.name, facts.thread, call))
-        link = self._link(request, call)
+        wait = should_wait(facts, request, _now())
+        link = self._link(request.session_id, wait.call)
         if link.depth > MAX_DEPTH:
-            return refused(child.session_id, f"agents call each other {MAX_DEPTH} deep at most")
-        message = _message(facts, request, call)
+            return refused(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
+        message = task_message(facts, request, wait.call)
         if message is None:
-            return refused(child.session_id, f"{facts.argument!r} must be a text that says what to do")
-        start = _start(facts, request, child.session_id, message, link)
-        async with self._alone(facts, child.session_id):
-            if request.run_id is not None and request.run_id == self._interrupted:
-                return interrupted(child.session_id)
-            return await self._follow(child, facts, start)
+            return refused(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
+        async with self._alone(facts, wait.session_id):
+            woken = self.waits.sleepers.wake(wait.at)
+            if woken is not None and woken.wait.calls:
+                start = again(woken, request, message, link, exits=self._leave())
+                return await self._follow(facts, start, woken)
+            if self.waits.sleepers.is_asleep(wait.session_id):
+                self.waits.sleepers.sleep(wait)
+                return wait
+            if self._is_interrupted(request, woken):
+                return interrupted(wait.session_id)
+            start = fresh(facts, request, wait, message, link, exits=self._leave())
+            return await self._follow(facts, start, Woken(wait))
+
+    def dismiss(self, request: OpenSessionInput) -> None:
+        """Let those that sleep end their turns, which are nobody's any more; `ended` waits for that."""
+        for wait in self.waits.sleepers.dismiss():
+            self.cut.append(wait.session_id)
+            start = ending(wait, self._link(request.session_id, wait.call), request.metadata)
+            child = _Child(wait.session_id)
+            task = self._begin(child, facts_of(wait), start, END_SECONDS)
+            task.add_done_callback(lambda done, child=child: self._dismissed(child, done))  # type: ignore[misc]
+
+    def _dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+        if not task.cancelled():
+            task.exception()  # what became of it is nobody's any more
+        self._gone(child)
+
+    def _leave(self) -> bool:
+        """Whether their sessions are to end while they wait for people."""
+        return self.waits.sleepers.allowed and self.waits.sleepers.leaves()
+
+    def _is_interrupted(self, request: ToolInput, woken: Woken | None) -> bool:
+        turn = request.run_id is not None and request.run_id == self._interrupted
+        return turn or (woken is not None and woken.ends)
 
     async def interrupt(self, run_id: str) -> None:
         """Let each child of this turn end after its present step, and none begin."""
         self._interrupted = run_id
+        self.waits.sleepers.end_all()
         for child in tuple(self._running):
             child.interrupted = True
             await _pass_on(child)
@@ -129,33 +157,53 @@ class Children:
             return contextlib.nullcontext()
         return self._turns.setdefault(session_id, asyncio.Lock())
 
-    def _link(self, request: ToolInput, call: str) -> ParentLink:
+    def _link(self, session_id: str, call: str) -> ParentLink:
         parent = self.parent
         return ParentLink(
-            session_id=request.session_id,
-            root_session_id=parent.root_session_id if parent else request.session_id,
+            session_id=session_id,
+            root_session_id=parent.root_session_id if parent else session_id,
             call=call,
             depth=parent.depth + 1 if parent else 1,
         )
 
-    async def _follow(self, child: _Child, facts: ToolFacts, start: SessionInput) -> ToolResult:
-        began = workflow.now()
-        self._running.append(child)
-        task = child.run = asyncio.create_task(_execute(child, facts, start, self.waits))
+    async def _follow(self, facts: ToolFacts, start: SessionInput, woken: Woken) -> ToolResult | ChildWait:
+        wait, child = woken.wait, _Child(start.session_id)
+        if start.woken is not None and not start.woken.ends:
+            self.waits.woke(wait)
+        limit = seconds_left(facts, start, wait, _now())
+        task = self._begin(child, facts, start, limit)
+        sleeps = None
         try:
             await _awaited(child, task)
+            if self.waits.sleepers.allowed and task.exception() is None:
+                sleeps = slept(task.result(), wait)
+            if sleeps is not None:
+                self.waits.sleeps(sleeps)
+                return sleeps
         except asyncio.CancelledError:
             self.cut.append(child.session_id)
             raise
         finally:
-            self._running.remove(child)
-            run = None if child.handle is None else child.handle.first_execution_run_id
-            self.waits.gone(child.session_id, run)
+            self._gone(child)
         try:
-            result = outcome(task.result(), facts)
+            result = outcome(task.result(), facts, wait.used)
         except FailureError as failure:
-            result = failed(failure, facts, child.session_id)
-        return called(result, facts, workflow.now() - began)
+            result = failed(failure, facts, child.session_id, wait.used)
+        if woken.late:
+            result = late(facts, child.session_id, result.usage)
+        return called(result, facts, timedelta(milliseconds=_now() - wait.since))
+
+    def _begin(
+        self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
+    ) -> "asyncio.Task[SessionResult]":
+        self._running.append(child)
+        task = child.run = asyncio.create_task(_execute(child, facts, start, self.waits, limit))
+        return task
+
+    def _gone(self, child: _Child) -> None:
+        self._running.remove(child)
+        run = None if child.handle is None else child.handle.first_execution_run_id
+        self.waits.gone(child.session_id, run)
 
 
 async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
@@ -177,7 +225,9 @@ async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         raise asyncio.CancelledError
 
 
-async def _execute(child: _Child, facts: ToolFacts, start: SessionInput, waits: ChildWaits) -> SessionResult:
+async def _execute(
+    child: _Child, facts: ToolFacts, start: SessionInput, waits: ChildWaits, limit: float | None
+) -> SessionResult:
     """Start the child, once no other execution has its session, and wait for its result.
 
     Raises:
@@ -185,7 +235,7 @@ async def _execute(child: _Child, facts: ToolFacts, start: SessionInput, waits: 
     """
     while True:
         try:
-            child.handle = await _started(facts, start)
+            child.handle = await _started(facts, start, limit)
         except WorkflowAlreadyStartedError:
             if not await _free(child, facts, waits):
                 raise
@@ -225,10 +275,9 @@ async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
 
 
 async def _started(
-    facts: ToolFacts, start: SessionInput
+    facts: ToolFacts, start: SessionInput, limit: float | None
 ) -> "workflow.ChildWorkflowHandle[Any, SessionResult]":
     found = workflow.info().typed_search_attributes
-    limit = facts.schedule_to_close
     return await workflow.start_child_workflow(
         SESSION_WORKFLOW,
         start,
@@ -259,37 +308,5 @@ async def _pass_on(child: _Child) -> None:
         await signal(workflow_id(child.session_id), "interrupt")
 
 
-def _message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
-    """The task as the child's first message; large arguments stay in the parent's thread."""
-    if are_left_out(request.call.arguments):
-        answer, ordinal = request.key.rsplit("/", 2)[1:]
-        ref = MessageRef(
-            thread_id=request.thread_id,
-            position=request.position - 1,
-            id=answer,
-            call=int(ordinal),
-            argument=facts.argument,
-        )
-        return UserMessage(id=call, ref=ref.named())
-    text = task_of(request.call.arguments, facts.argument)
-    return None if text is None else UserMessage(id=call, text=text)
-
-
-def _start(
-    facts: ToolFacts, request: ToolInput, session_id: str, message: UserMessage, link: ParentLink
-) -> SessionInput:
-    fields: dict[str, Any] = {}
-    if facts.thread == "fork":
-        # What is finished is all before the turn that asks: no call without its result is copied.
-        fields = {"mode": "fork", "fork_from": ForkFrom(thread_id=request.thread_id)}
-    if request.metadata:
-        fields["metadata"] = request.metadata
-    return SessionInput(
-        session_id=session_id,
-        agent=facts.agent or "",
-        # What an earlier call left unanswered must not hold up a new one.
-        options=SessionOptions(persistent=False, while_suspended="supersede"),
-        messages=(message,),
-        parent=link,
-        **fields,
-    )
+def _now() -> int:
+    return int(workflow.now().timestamp() * 1000)

@@ -1,7 +1,7 @@
 """Clean-up: save, flush, evict, each to completion and independent of the others, with receipts."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,9 +10,10 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
+from helix_temporal.errors import FencedError
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
-from helix_temporal.models.suspensions import KnownCall
+from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows._conversation import Conversation
@@ -28,6 +29,8 @@ class Ending:
         status: For the session store.
         closes: Shut the epoch: a step may still be running somewhere.
         known: What is known of the calls of the turn that stays suspended.
+        suspended: All that it waits for, where sub-agents sleep.
+        answered: Calls that were answered, to be remembered.
     """
 
     values: dict[str, Any] | None
@@ -36,6 +39,14 @@ class Ending:
     error: str | None = None
     closes: bool = False
     known: tuple[KnownCall, ...] | None = None
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()
+
+    @property
+    def in_slice(self) -> bool:
+        """Something of it is saved in the slice."""
+        kept = self.values is not None or self.known is not None or self.suspended is not None
+        return kept or bool(self.answered)
 
     def told(self, session_id: str) -> dict[str, Any]:
         """What the session store is told."""
@@ -73,7 +84,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
         await self._calls.children.ended(self._on_cancel)
-        if ending.values is not None or ending.known is not None or self._calls.policy.keeps_state:
+        if ending.in_slice or self._calls.policy.keeps_state:
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
@@ -98,7 +109,7 @@ class Finaliser:
             **_known(ending),
         )
         receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
-        if saved is not None and (ending.values is not None or ending.known is not None):
+        if saved is not None and ending.in_slice:
             update = {"slice_version": saved.version, "archived": False}
             talk.handle = talk.handle.model_copy(update=update)
         return receipt
@@ -176,5 +187,14 @@ def describe(error: BaseException) -> str:
     return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
 
 
+def is_saved(receipts: Sequence[Receipt]) -> bool:
+    """Whether what was to be saved is, or is another execution's by now."""
+    saves = [each for each in receipts if each.name == "save"]
+    return all(each.ok or each.detail.startswith(FencedError.__name__) for each in saves)
+
+
 def _known(ending: Ending) -> dict[str, Any]:
-    return {} if ending.known is None else {"known": ending.known}
+    told: dict[str, Any] = {"answered": ending.answered} if ending.answered else {}
+    if ending.suspended is not None:
+        return told | {"suspended": ending.suspended}
+    return told if ending.known is None else told | {"known": ending.known}

@@ -32,7 +32,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.suspensions import PendingCall
 from helix_temporal.workflows._calls import TemporalCalls
-from helix_temporal.workflows._child_waits import ChildWaits
+from helix_temporal.workflows._child_waits import ChildWaits, may_sleep
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
 from helix_temporal.workflows._rewinds import Rewinds
@@ -103,7 +103,7 @@ class Live:
         """The state at the start of a run."""
         carried, options = input.carried, input.options
         inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
-        waits = Waits(_now, carried.answered_calls if carried else ())
+        waits = Waits(_now, carried.answered_calls if carried else (), lambda: may_sleep(options.suspend))
         live = Live(inbox, now, waits, options.suspend == "exit", options.while_suspended == "supersede")
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
@@ -216,6 +216,7 @@ class Live:
         """Go on where another execution was suspended."""
         self.inbox.adopt(turn.messages)
         self.turn_start = turn.start
+        self.waits.sleepers.in_order = not self.open.facts.parallel_tools
         self.waits.begin(turn)
         self.waits.expire()
 
@@ -228,7 +229,7 @@ class Live:
 
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
-        told = self.inbox.told
+        told = self.suspended(in_thread=True) if self.exit is ExitReason.SUSPENDED else self.inbox.told
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
         alone = not input.options.persistent
@@ -274,7 +275,7 @@ class Handlers:
 
     def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
         self._input, self._live, self._calls = input, live, calls
-        live.below = calls.children.waits
+        live.below, live.below.sleepers = calls.children.waits, live.waits.sleepers
         live.below.on_wait = live.suspends_below
 
     def register(self) -> None:

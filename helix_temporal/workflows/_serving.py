@@ -75,6 +75,7 @@ class Serving:
         live = self._live
         suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
         if suspended is None:
+            self._calls.children.dismiss(live.open.request)
             return
         live.waits.give_up(INTERRUPTED)
         turn = self._turn()
@@ -92,6 +93,7 @@ class Serving:
         return True
 
     def _turn(self) -> Turn:
+        self._live.waits.sleepers.ending = False
         turn = self._live.turn = Turn(
             self._calls,
             self._live.open,

@@ -1,6 +1,7 @@
 """A session: open, serve turns, save, flush."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
@@ -26,7 +27,7 @@ from helix_temporal.workflows._calls import (
 )
 from helix_temporal.workflows._conversation import Conversation, open_conversation
 from helix_temporal.workflows._events import Events, given
-from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe
+from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe, is_saved
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._rewinds import carry_out
@@ -63,7 +64,8 @@ class AgentSession:
         self._serving = Serving(input, self._live, self._calls, self._events, self._values)
         self._cancels = 0
         Handlers(input, self._live, self._calls).register()
-        Submissions(self._live, input.thread).register()
+        self._submissions = Submissions(self._live, input.thread)
+        self._submissions.register()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -166,6 +168,8 @@ class AgentSession:
             self._live.take_up(opened.suspended)
 
     async def _serve(self) -> None:
+        if self._input.woken is not None and self._input.carried is None:
+            await self._submissions.hand_over(self._input.woken)
         idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
         telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
@@ -195,7 +199,8 @@ class AgentSession:
             raise asyncio.CancelledError
 
     async def _tell_parent(self) -> None:
-        await self._live.below.tell(self._input.session_id, self._live.pending)
+        woken = self._input.woken is not None and self._input.carried is None
+        await self._live.below.tell(self._input.session_id, self._live.pending, woken=woken)
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
@@ -238,6 +243,7 @@ class AgentSession:
             self._values.known = Known.of(self.values, stale=opened.stale_values)
         if opened is not None:
             self._live.drop_suspended()
+            self._calls.children.dismiss(self._live.open.request)
         self._live.rewinds.done(rewind)
 
     # -- ends
@@ -293,17 +299,21 @@ class AgentSession:
             live.exit = ExitReason.SUSPENDED
         status = "paused" if live.exit in _PAUSES else "completed"
         known = live.waits.known()
-        ending = Ending(*self._unsaved(), status, known=known or None)
+        asleep, answered = live.waits.suspension(), live.waits.unsaved()
+        ending = Ending(*self._unsaved(), status, known=known or None, suspended=asleep, answered=answered)
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
-            return live.may_end and live.waits.known() == known
+            return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
 
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
+        if asleep is not None and not is_saved(live.receipts):
+            await self._pause()
+            return False
         if ends():
             await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
-        if not (ends() and workflow.all_handlers_finished()):
+        if not (ends() and self._submissions.handled):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
             await self._outlast_handlers()
             return False
@@ -311,12 +321,19 @@ class AgentSession:
         live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
 
+    async def _pause(self) -> None:
+        """Nobody but this execution knows who sleeps below: it may not end before that is saved."""
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(lambda: not self._live.may_end, timeout=_FLUSH_AGAIN)
+        self._live.status = Status.SUSPENDED
+        self._move_if_long()
+
     async def _outlast_handlers(self) -> None:
         """A handler of the application may last; resting again and again meanwhile helps nobody."""
         live = self._live
         try:
             await workflow.wait_condition(
-                lambda: not live.may_end or workflow.all_handlers_finished(), timeout=live.waits.left()
+                lambda: not live.may_end or self._submissions.handled, timeout=live.waits.left()
             )
         except TimeoutError:
             live.waits.expire()
@@ -354,7 +371,7 @@ class AgentSession:
         """Let handlers return; a cancel meanwhile is remembered."""
         while True:
             try:
-                await workflow.wait_condition(workflow.all_handlers_finished)
+                await workflow.wait_condition(lambda: self._submissions.handled)
             except asyncio.CancelledError:
                 self._on_cancel()
             else:

@@ -1,14 +1,16 @@
 """Answers to pending calls: the update by which clients and people give them."""
 
+import asyncio
+
 from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import canonical, check_json, check_text
-from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubmit, is_message_ref
+from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubmit, Wake, is_message_ref
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
-from helix_temporal.models.suspensions import SubmitInput
+from helix_temporal.models.suspensions import RESUME, SubmitInput
 from helix_temporal.workflows._child_waits import reply_to
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
 
@@ -18,6 +20,27 @@ class Submissions:
 
     def __init__(self, live: Live, thread_id: str) -> None:
         self._live, self._thread_id = live, thread_id
+        self._handing = 0
+
+    @property
+    def handled(self) -> bool:
+        """Nobody who came with the start, or since, waits for us."""
+        return not self._handing and workflow.all_handlers_finished()
+
+    async def hand_over(self, wake: Wake) -> None:
+        """Do what the session was woken for, if it is still suspended; until there is something to do."""
+        if wake.ends and self._live.is_suspended:
+            self._live.stopping = "interrupt"
+        self._handing = len(wake.submits)
+        for routed in wake.submits:
+            task = asyncio.create_task(self._on_submit_for(routed))
+            task.add_done_callback(self._handed)
+        await workflow.wait_condition(lambda: not self._handing or self._live.has_messages)
+
+    def _handed(self, task: "asyncio.Task[None]") -> None:
+        self._handing -= 1
+        if not task.cancelled() and task.exception() is not None:
+            workflow.logger.warning("an answer could not be handed over: %s", task.exception())
 
     def register(self) -> None:
         """Make the update known to the workflow."""
@@ -44,6 +67,8 @@ class Submissions:
         await workflow.wait_condition(lambda: live.closing or self._knows(request.call))
         if live.closing:
             return self._ending()
+        if request.call == RESUME:
+            live.below.wake_all(request)
         rounds, submission = live.rounds, live.waits.submit(request)
         if submission.status == "not_pending" and live.below.has(request.call):
             routed = await live.below.submit(request, self._thread_id, lambda: live.closing)
@@ -101,4 +126,4 @@ class Submissions:
     def _on_submitted(self, reply: RoutedReply) -> None:
         answered = self._live.below.take_reply(reply)
         if answered is not None:
-            self._live.waits.remember((answered,))
+            self._live.waits.remember_below(answered)

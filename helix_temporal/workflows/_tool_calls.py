@@ -3,17 +3,35 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall, Usage, why_not_run
 from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
-from helix_temporal.models.suspensions import AnsweredCall
+from helix_temporal.models.suspensions import AnsweredCall, ChildWait
 from helix_temporal.workflows._calls import Calls, ToolFailedError, heeding
 from helix_temporal.workflows._conversation import Conversation, present
+from helix_temporal.workflows._sleepers import Sleepers
 from helix_temporal.workflows._waits import Waits
 
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
+
+
+class Step(Protocol):
+    """The calls of a step, as far as they have results."""
+
+    @property
+    def sleepers(self) -> Sleepers:
+        """Sub-agents among them that wait for people."""
+        ...
+
+    def to_run(self) -> list[int]:
+        """Those that may run now."""
+        ...
+
+    def found(self, at: int, result: ToolResult) -> None:
+        """One has its result."""
+        ...
 
 
 class ToolCalls:
@@ -36,22 +54,51 @@ class ToolCalls:
             for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
                 waits.found(at, outcome)
 
+    def calls_agents(self, result: RunStepResult) -> bool:
+        """Whether a sub-agent is among the calls."""
+        facts = (self._talk.facts.tool(call.name) for call in result.calls)
+        return any(each is not None and each.kind == "agent" for each in facts)
+
+    async def until_quiet(self, run_id: str, result: RunStepResult, step: Step) -> None:
+        """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
+        news, running = step.sleepers.news, dict[int, asyncio.Task[ToolResult | ChildWait]]()
+        try:
+            while True:
+                news.clear()
+                for at in step.to_run():
+                    if at in running or (running and not self._talk.facts.parallel_tools):
+                        continue
+                    task = running[at] = asyncio.create_task(self._tool(run_id, result, at, result.calls[at]))
+                    task.add_done_callback(lambda _: news.set())
+                if not running:
+                    return
+                await heeding(news.wait())
+                for at in [at for at, task in running.items() if task.done()]:
+                    outcome = running.pop(at).result()
+                    if isinstance(outcome, ToolResult):
+                        step.found(at, outcome)
+        finally:
+            for task in running.values():
+                task.cancel()
+
     async def run(
         self, run_id: str, result: RunStepResult, wanted: Sequence[int] | None = None
     ) -> list[ToolResult]:
         """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
         calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
         if not self._talk.facts.parallel_tools:
-            return [await heeding(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
+            return [_ended(await heeding(self._tool(run_id, result, at, call))) for at, call in calls]
         # gather would leave the others running when one is cancelled.
         tasks = [asyncio.create_task(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
         try:
-            return [await heeding(task) for task in tasks]
+            return [_ended(await heeding(task)) for task in tasks]
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _tool(self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolResult:
+    async def _tool(
+        self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolResult | ChildWait:
         facts = self._talk.facts.tool(call.name)
         if facts is None:
             known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
@@ -63,7 +110,7 @@ class ToolCalls:
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult:
+    ) -> ToolResult | ChildWait:
         request = self._talk.request
         try:
             outcome = await self._calls.run_tool(
@@ -84,9 +131,14 @@ class ToolCalls:
             )
         except ToolFailedError as failed:
             return ToolResult(text=f"The tool failed: {failed}", is_error=True)
-        if outcome.usage is not None:
+        if isinstance(outcome, ToolResult) and outcome.usage is not None:
             self.usage = self.usage + outcome.usage
         return outcome
+
+
+def _ended(outcome: ToolResult | ChildWait) -> ToolResult:
+    assert isinstance(outcome, ToolResult), "nobody may sleep here"
+    return outcome
 
 
 def unanswerable(result: RunStepResult) -> dict[int, ToolResult]:

@@ -20,6 +20,7 @@ from helix_temporal.models.steps import (
 from helix_temporal.models.suspensions import INTERRUPTED, AnsweredCall
 from helix_temporal.workflows._calls import Calls, heeding
 from helix_temporal.workflows._conversation import Conversation, present, reopen, thread_of
+from helix_temporal.workflows._sleepers import OpenCalls
 from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
 from helix_temporal.workflows._waits import Waits
 
@@ -127,6 +128,10 @@ class Turn:
         result = self._from(suspended)
         assert self._waits is not None
         known = self._waits.results()
+        if self._waits.sleepers:
+            self._waits.sleepers.end_all()
+            await self._tools.until_quiet(self.run_id, result, self._waits)
+            known = self._waits.results()
         outcomes = [known[at] for at in range(len(result.calls))]
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
@@ -193,6 +198,8 @@ class Turn:
         self, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
+        if self._waits is not None and self._may_sleep(self._waits, result):
+            return await self._while_some_sleep(self._waits, result, dropped)
         if not result.waiting:
             return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
@@ -212,6 +219,32 @@ class Turn:
             waits.begin(self._suspended(result, dropped))
         return [known[at] for at in sorted(known)], answers
 
+    def _may_sleep(self, waits: Waits, result: RunStepResult) -> bool:
+        """Whether sub-agents are among the calls whose sessions end while they wait."""
+        return self._tools.calls_agents(result) and waits.sleepers.allow(
+            parallel=self._talk.facts.parallel_tools
+        )
+
+    async def _while_some_sleep(
+        self, waits: Waits, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """As `_outcomes`: the turn is suspended once all that is left waits for people, here or below."""
+        if result.waiting:
+            waits.begin(self._suspended(result, dropped), found=False)
+        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sleepers)
+        await self._tools.until_quiet(self.run_id, result, step)
+        if self.interrupted:
+            waits.sleepers.end_all()
+            await self._tools.until_quiet(self.run_id, result, step)
+            waits.give_up(INTERRUPTED)
+        known, answers = step.results(), waits.answers()
+        if len(known) == len(result.calls) or self._rewinds(known.values()):
+            waits.end()
+        else:
+            suspended = self._suspended(result, dropped)
+            waits.begin(suspended.model_copy(update={"known": step.known()}))
+        return [known[at] for at in sorted(known)], answers
+
     def _suspended(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
         return SuspendedTurn(
             head=result.head,
@@ -225,6 +258,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
+                children=(self._waits.sleepers.waits() or None) if self._waits else None,
             ),
         )
 

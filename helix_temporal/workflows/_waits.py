@@ -16,9 +16,11 @@ from helix_temporal.models.suspensions import (
     KnownCall,
     PendingCall,
     SubmitInput,
+    Suspension,
     WaitingCall,
 )
 from helix_temporal.models.tool_results import ToolResult
+from helix_temporal.workflows._sleepers import Sleepers
 
 _CLOCKS: Final = 60_000
 """Milliseconds by which the clocks of workers and of the server may differ."""
@@ -30,18 +32,27 @@ class Waits:
     Args:
         clock: Milliseconds since 1970, the same on replay.
         remembered: Calls that were answered before.
+        leaves: Whether sessions of sub-agents end while they wait.
 
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
+        sleepers: Those of its calls that are sub-agents, and wait.
         rounds: How often a step began to wait.
         on_wait: Told of each once.
     """
 
-    def __init__(self, clock: Callable[[], int], remembered: Sequence[AnsweredCall] = ()) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        remembered: Sequence[AnsweredCall] = (),
+        leaves: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._clock = clock
+        self.sleepers = Sleepers(clock, leaves)
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
         self.on_wait: Callable[[], None] = _nothing
+        self._below = False
         self._known: dict[int, KnownCall] = {}
         self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
@@ -56,6 +67,7 @@ class Waits:
         new = self.turn is None or self.turn.head != turn.head
         if new:
             self._known = {}
+            self.sleepers.take_up(turn.children)
         if self.turn is not None and not new:
             turn = turn.model_copy(update={"waiting": self.turn.waiting})
         elif not found:
@@ -70,7 +82,7 @@ class Waits:
     def end(self) -> None:
         """The step waits no more."""
         if self.turn is not None:
-            self._before = self.turn.model_copy(update={"known": self.known()})
+            self._before = self._whole(self.turn)
         self.turn, self._known = None, {}
 
     def wait_at(self, head: Head) -> SuspendedTurn | None:
@@ -102,13 +114,15 @@ class Waits:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
         if self.turn is None:
             return []
-        waiting = {each.at for each in self._unanswered()}
-        return [at for at in range(len(self.turn.calls)) if at not in waiting and at not in self.results()]
+        held = {*(each.at for each in self._unanswered()), *self.results()}
+        calls = range(len(self.turn.calls))
+        return [at for at in calls if at not in held and not self.sleepers.holds(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
-        return self.turn is not None and (bool(self.to_run()) or not self._unanswered())
+        waits = self._unanswered() or self.sleepers
+        return self.turn is not None and (bool(self.to_run()) or not waits)
 
     # -- answers
 
@@ -155,12 +169,14 @@ class Waits:
             if call.at not in self.results():
                 self._know(KnownCall(at=call.at, result=_error(why), answered=answered))
         for at in self.to_run():
-            self._know(KnownCall(at=at, result=_error(why)))
+            if not self.sleepers.has(at):
+                self._know(KnownCall(at=at, result=_error(why)))
 
     def left(self) -> float | None:
         """Seconds until the first call counts as unanswered; None if all may wait for ever."""
         first = min((each.until for each in self._unanswered() if each.until is not None), default=None)
-        return None if first is None else max((first - self._clock()) / 1000, 0.0)
+        own = None if first is None else max((first - self._clock()) / 1000, 0.0)
+        return min((each for each in (own, self.sleepers.left()) if each is not None), default=None)
 
     def pending(self) -> tuple[PendingCall, ...]:
         """What is still wanted, as clients see it."""
@@ -170,17 +186,37 @@ class Waits:
         return tuple(_pending(each, turn.calls[each.at], position) for each in self._unanswered())
 
     def remember(self, answered: Sequence[AnsweredCall]) -> None:
-        """Calls that were answered in earlier executions, or below."""
+        """Calls that were answered in earlier executions."""
         for each in answered:
             self._memory.setdefault(each.id, each)
         self._forget()
 
+    def remember_below(self, answered: AnsweredCall) -> None:
+        """A call of a sub-agent was answered, which no step of ours says."""
+        self.remember((answered,))
+        self._below = True
+
+    def unsaved(self) -> tuple[AnsweredCall, ...]:
+        """Calls that were answered, and are not in the slice where sub-agents' are among them."""
+        return tuple(self._memory.values()) if self._below and self.sleepers.allowed else ()
+
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
-        turn = self.turn and self.turn.model_copy(update={"known": self.known()})
+        turn = self.turn and self._whole(self.turn)
         return _set(suspended=turn, answered_calls=tuple(self._memory.values()) or None)
 
+    def suspension(self) -> Suspension | None:
+        """What the slice is to say of the turn, where sub-agents sleep: no step could say so."""
+        if self.turn is None or not self.sleepers:
+            return None
+        known = {"calls": self.turn.waiting or None, "known": self.known() or None}
+        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **_set(**known))
+
     # -- how
+
+    def _whole(self, turn: SuspendedTurn) -> SuspendedTurn:
+        children = {"children": self.sleepers.waits()} if self.sleepers or turn.children else {}
+        return turn.model_copy(update={"known": self.known(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
         now = self._clock()

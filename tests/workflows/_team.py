@@ -123,6 +123,7 @@ class Team:
             leads("asks-below", agent_tool("helper", agent="asks")),
             leads("asks-briefly", agent_tool("helper", agent="asker", timeout=2)),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),
+            leads("mixed", agent_tool("helper", agent="helper"), agent_tool("asker", agent="asker")),
         ]
 
 

@@ -1,0 +1,222 @@
+"""Trees of sessions that end while a sub-agent waits for people, and are started again by the answer."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+from temporalio.client import WorkflowExecutionStatus
+
+from helix_temporal.agents import ModelResponse
+from helix_temporal.client import SessionClient
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
+from helix_temporal.models.states import SessionState, SessionStatus
+from helix_temporal.models.suspensions import PendingCall
+from tests.workflows._team import ask
+from tests.workflows.conftest import Crew
+from tests.workflows.test_children_ends import check_sound, lineage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def leaving(crew: Crew, **options: object) -> SessionClient:
+    """A client whose sessions end while they wait."""
+    return crew.client(suspend="exit", **options)
+
+
+async def left(crew: Crew, sid: str, text: str = "colour?", agent: str = "asks") -> tuple[PendingCall, ...]:
+    """Ask, and wait until nothing of the tree runs."""
+    client = leaving(crew)
+    result = await client.ask(sid, text, agent=agent, message_id="m", timeout=30)
+    assert result.status is AskStatus.SUSPENDED
+    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+    for each in [sid, *await lineage(crew, sid)]:
+        assert (await crew.handle(each).describe()).status is WorkflowExecutionStatus.COMPLETED
+    return await client.pending(sid)
+
+
+async def answer(crew: Crew, sid: str, call: PendingCall | str, text: str) -> SubmitReply:
+    """Answer at the root, and wait for what comes of it."""
+    return await leaving(crew).submit_tool_result(sid, call, text, wait=True, timeout=30)
+
+
+async def once_more(crew: Crew, sid: str) -> AskResult:
+    """The end of the ask."""
+    return await leaving(crew).ask(sid, "again", message_id="m", timeout=30)
+
+
+async def state_of(crew: Crew, session_id: str) -> SessionState:
+    """What the session store says."""
+    sessions = crew.served.plugin.backends.sessions
+    assert sessions is not None
+    state: SessionState | None = await sessions.load_state(session_id)
+    assert state is not None
+    return state
+
+
+async def test_an_answer_at_the_root_starts_the_tree_again(crew: Crew, sid: str) -> None:
+    """Nothing runs while a person thinks; the turn goes on where it stood, and no step is paid for twice."""
+    (call,) = await left(crew, sid)
+    child = await crew.child(sid)
+    assert call.route == (child,)
+    reply = await answer(crew, sid, call, "blue")
+    assert reply.status == "submitted"
+    assert reply.result is not None
+    assert (reply.result.status, reply.result.text) == (AskStatus.ANSWERED, "they said blue")
+    assert (len(crew.team.heard[sid]), len(crew.team.heard[child])) == (2, 2)
+    assert await crew.texts(sid) == ["colour?", "", "they said blue", "they said blue"]
+    assert await crew.texts(child) == ["colour?", "", "blue", "they said blue"]
+    assert (await crew.sessions.status(sid)).pending == ()
+    assert [each.status for each in await crew.children(sid)] == ["completed"]
+    await check_sound(crew, sid, child)
+
+
+async def test_all_levels_end_and_come_back(crew: Crew, sid: str) -> None:
+    """The session in the middle waits for nobody itself."""
+    (call,) = await left(crew, sid, agent="asks-below")
+    middle, owner = await lineage(crew, sid)
+    assert call.route == (middle, owner)
+    reply = await answer(crew, sid, call.id, "red")
+    assert reply.result is not None
+    assert reply.result.text == "they said red"
+    assert [len(crew.team.heard[each]) for each in (sid, middle, owner)] == [2, 2, 2]
+    await check_sound(crew, sid, middle, owner)
+
+
+async def test_questions_side_by_side_are_answered_one_by_one(crew: Crew, sid: str) -> None:
+    """Each answer starts the sub-agent that asked; the other sleeps on."""
+    crew.team.leads[sid] = lambda request: (
+        ask("colour?", "size?")
+        if request.messages[-1].role == "user"
+        else " / ".join(each.text for each in request.messages[-2:])
+    )
+    colour, size = await left(crew, sid)
+    reply = await answer(crew, sid, size, "small")
+    assert reply.result is not None
+    assert [each.id for each in reply.result.pending] == [colour.id]
+    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    reply = await answer(crew, sid, colour, "blue")
+    assert reply.result is not None
+    assert reply.result.text == "they said blue / they said small"
+    assert [each.status for each in await crew.children(sid)] == ["completed", "completed"]
+
+
+async def test_a_sub_agent_that_asks_again_ends_the_tree_again(crew: Crew, sid: str) -> None:
+    """Two questions of one step: each answer is kept until both are there."""
+    first, second = await left(crew, sid, "colour? size?")
+    reply = await answer(crew, sid, first, "blue")
+    assert reply.result is not None
+    assert [each.id for each in reply.result.pending] == [second.id]
+    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    reply = await answer(crew, sid, second, "small")
+    assert reply.result is not None
+    assert reply.result.text == "they said blue small"
+
+
+async def test_the_parent_stays_while_another_sub_agent_works(crew: Crew, sid: str) -> None:
+    """An answer that comes meanwhile does not wait for that one."""
+    crew.team.leads[sid] = lambda request: (
+        ModelResponse(
+            tool_calls=(
+                ToolCall(id="call_0", name="asker", arguments={"task": "colour?"}),
+                ToolCall(id="call_1", name="helper", arguments={"task": f"hold {sid}"}),
+            )
+        )
+        if request.messages[-1].role == "user"
+        else " / ".join(each.text for each in request.messages[-2:])
+    )
+    client = leaving(crew)
+    asked = await client.ask(sid, "go", agent="mixed", message_id="m", timeout=30)
+    (call,) = asked.pending
+    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
+    await crew.handle(call.route[0]).result()
+    assert (await client.status(sid)).pending == (call,)
+    assert (await client.submit_tool_result(sid, call, "blue", timeout=30)).status == "submitted"
+    await crew.handle(call.route[0]).result()
+    assert (await client.status(sid)).pending == ()
+    crew.team.gates[sid].opened.set()
+    assert (await once_more(crew, sid)).text == f"they said blue / 1: hold {sid}"
+
+
+async def test_a_wiped_redis_loses_nothing_of_a_tree_that_was_left(
+    crew: Crew, sid: str, redis_url: str
+) -> None:
+    """What waits on each level is in the archive."""
+    (call,) = await left(crew, sid, agent="asks-below")
+    redis = Redis.from_url(redis_url)
+    prefix = crew.served.plugin.settings.redis_prefix
+    keys = [key async for key in redis.scan_iter(match=f"{prefix}*{sid}*")]
+    if keys:
+        await redis.delete(*keys)
+    await redis.aclose()
+    reply = await answer(crew, sid, call, "blue")
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
+
+
+async def test_late_and_repeated_answers_are_told_apart(crew: Crew, sid: str) -> None:
+    """At the root, also after it has ended once more."""
+    (call,) = await left(crew, sid)
+    client = leaving(crew)
+    await client.submit_tool_result(sid, call, "blue", submission_id="one", wait=True, timeout=30)
+    await client.close(sid)
+    await client.result(sid)
+    again = await client.submit_tool_result(sid, call, "blue", submission_id="one")
+    other = await client.submit_tool_result(sid, call, "red", submission_id="two")
+    unknown = await client.submit_tool_result(sid, "nothing", "red")
+    assert [each.status for each in (again, other, unknown)] == [
+        "submitted",
+        "already_completed",
+        "not_pending",
+    ]
+
+
+async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
+    """Two people press two buttons, and both start the tree."""
+    (call,) = await left(crew, sid)
+    replies = await asyncio.gather(*(answer(crew, sid, call, colour) for colour in ("blue", "red")))
+    assert sorted(each.status for each in replies) == ["already_completed", "submitted"]
+
+
+async def test_a_deadline_that_has_passed_meanwhile_counts(crew: Crew, sid: str) -> None:
+    """Whoever resumes the root lets the sub-agent go on without an answer."""
+    (call,) = await left(crew, sid, agent="asks-hurried")
+    assert call.until is not None
+    await asyncio.sleep(1.1)
+    await leaving(crew).resume(sid)
+    assert (await once_more(crew, sid)).text == "they said No answer in time."
+
+
+async def test_the_time_of_a_call_counts_on(crew: Crew, sid: str) -> None:
+    """It is the model's to go on without the sub-agent, whose turn is ended."""
+    (call,) = await left(crew, sid, agent="asks-briefly")
+    await asyncio.sleep(2.1)
+    late = await answer(crew, sid, call, "blue")
+    assert late.status != "submitted"
+    assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 2 s."
+    assert [each.role for each in await crew.messages(call.route[0])] == ["user", "assistant", "tool"]
+
+
+async def test_the_session_store_says_what_a_tree_waits_for(crew: Crew, sid: str) -> None:
+    """Any program sees it, on each level; afterwards nothing of it is left."""
+    (call,) = await left(crew, sid, agent="asks-below")
+    middle, owner = await lineage(crew, sid)
+    sessions = crew.served.plugin.backends.sessions
+    assert sessions is not None
+    assert await sessions.resolve_tool_call_owner(sid, call.id) == owner
+    for session_id, below in ((sid, middle), (middle, owner)):
+        state = await state_of(crew, session_id)
+        assert state.status is SessionStatus.PAUSED
+        assert [each.sub_session_id for each in state.suspended_awaiting_children] == [below]
+        assert state.suspension_context is not None
+        assert state.suspension_context.kind == "awaiting_children"
+        assert state.current_run_id is not None
+        run = await sessions.get_run(session_id, state.current_run_id)
+        assert run is not None
+        assert run.status is RunStatus.SUSPENDED_AWAITING_CHILDREN
+    await answer(crew, sid, call, "blue")
+    for session_id in (sid, middle, owner):
+        state = await state_of(crew, session_id)
+        assert (state.suspended_awaiting_children, state.suspension_context) == ((), None)
+        assert state.pending_client_tool_calls == {}
