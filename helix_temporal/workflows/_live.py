@@ -229,7 +229,7 @@ class Live:
 
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
-        told = self.suspended(in_thread=True) if self.exit is ExitReason.SUSPENDED else self.inbox.told
+        told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
         alone = not input.options.persistent
