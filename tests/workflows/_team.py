@@ -33,6 +33,16 @@ def ask(*tasks: str, tool_name: str = "helper", **others: Any) -> ModelResponse:
     )
 
 
+def ask_both(question: str, task: str) -> ModelResponse:
+    """An answer that has one sub-agent ask people, and another one work."""
+    return ModelResponse(
+        tool_calls=(
+            ToolCall(id="call_0", name="asker", arguments={"task": question}),
+            ToolCall(id="call_1", name="helper", arguments={"task": task}),
+        )
+    )
+
+
 class Team:
     """The model of all these agents.
 

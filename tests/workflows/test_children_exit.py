@@ -6,14 +6,12 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.client import WorkflowExecutionStatus
 
-from helix_temporal.agents import ModelResponse
 from helix_temporal.client import SessionClient
-from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.suspensions import PendingCall
-from tests.workflows._team import ask
+from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage
 
@@ -117,12 +115,7 @@ async def test_a_sub_agent_that_asks_again_ends_the_tree_again(crew: Crew, sid: 
 async def test_the_parent_stays_while_another_sub_agent_works(crew: Crew, sid: str) -> None:
     """An answer that comes meanwhile does not wait for that one."""
     crew.team.leads[sid] = lambda request: (
-        ModelResponse(
-            tool_calls=(
-                ToolCall(id="call_0", name="asker", arguments={"task": "colour?"}),
-                ToolCall(id="call_1", name="helper", arguments={"task": f"hold {sid}"}),
-            )
-        )
+        ask_both("colour?", f"hold {sid}")
         if request.messages[-1].role == "user"
         else " / ".join(each.text for each in request.messages[-2:])
     )

@@ -1,4 +1,4 @@
-"""Trees of sessions that have ended while they wait, and whose turn ends otherwise: nothing waits any more."""
+"""Trees of sessions that ended while they wait, and whose turn ends otherwise: nothing waits any more."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.states import SessionStatus
-from tests.workflows._team import ask
+from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
 from tests.workflows.test_children_exit import answer, leaving, left, once_more, state_of
@@ -120,17 +120,7 @@ async def test_a_root_that_is_terminated_before_it_could_say_so_leaves_nobody_wa
     crew: Crew, sid: str
 ) -> None:
     """The turn is cut at the next open; the sub-agent that sleeps is passed over."""
-    crew.team.leads[sid] = lambda request: ask("colour?").model_copy(
-        update={
-            "tool_calls": (
-                *ask("colour?", tool_name="asker").tool_calls,
-                *(
-                    each.model_copy(update={"id": "call_1"})
-                    for each in ask(f"hold {sid}", tool_name="helper").tool_calls
-                ),
-            )
-        }
-    )
+    crew.team.leads[sid] = lambda request: ask_both("colour?", f"hold {sid}")
     client = leaving(crew)
     asked = await client.ask(sid, "go", agent="mixed", message_id="m", timeout=30)
     (call,) = asked.pending
