@@ -18,9 +18,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 WHOLE = ["user", "assistant", "tool"]
 
 
-async def open_again(crew: Crew, sid: str) -> None:
+async def open_again(crew: Crew, sid: str, agent: str = "asks-below") -> None:
     """Let the root run, without an answer: a message that was sent holds it."""
-    await leaving(crew).send(sid, "and then?")
+    await leaving(crew).send(sid, "and then?", agent=agent)
     async with asyncio.timeout(20):
         while (await leaving(crew).status(sid)).status != "suspended":  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
@@ -85,7 +85,7 @@ async def test_a_message_supersedes_a_tree_that_was_left(crew: Crew, sid: str) -
     below = await lineage(crew, sid)
     crew.team.leads[sid] = lambda request: "fine"
     client = leaving(crew, while_suspended="supersede")
-    assert (await client.ask(sid, "never mind", timeout=30)).text == "fine"
+    assert (await client.ask(sid, "never mind", agent="asks-below", timeout=30)).text == "fine"
     assert [each.role for each in await crew.messages(sid)] == [*WHOLE, "user", "assistant"]
     await check_ended(crew, sid, below)
 
@@ -98,7 +98,7 @@ async def test_a_rewind_ends_them(crew: Crew, sid: str) -> None:
     head = (await crew.sessions.status(sid)).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid)
-    await leaving(crew).rewind(sid, head)
+    await leaving(crew).rewind(sid, head, agent="asks")
     await leaving(crew).close(sid)
     await leaving(crew).result(sid)
     assert await crew.texts(sid) == ["hello", "fine"]
@@ -108,7 +108,7 @@ async def test_a_rewind_ends_them(crew: Crew, sid: str) -> None:
 async def test_a_root_that_is_terminated_while_it_is_woken_waits_on(crew: Crew, sid: str) -> None:
     """What its slice says still counts; the answer it was woken for is told its way."""
     (call,) = await left(crew, sid)
-    await open_again(crew, sid)
+    await open_again(crew, sid, "asks")
     await crew.handle(sid).terminate()
     reply = await answer(crew, sid, call, "blue")
     assert reply.result is not None
@@ -129,7 +129,7 @@ async def test_a_root_that_is_terminated_before_it_could_say_so_leaves_nobody_wa
     await crew.handle(sid).terminate()
     crew.team.gates[sid].opened.set()
     crew.team.leads[sid] = lambda request: "fine"
-    assert (await client.ask(sid, "anew", timeout=60)).text == "fine"
+    assert (await client.ask(sid, "anew", agent="mixed", timeout=60)).text == "fine"
     assert {each.status for each in await crew.children(sid)} == {SessionStatus.INTERRUPTED}
     state = await state_of(crew, call.route[0])
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
