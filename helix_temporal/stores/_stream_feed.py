@@ -114,6 +114,8 @@ class Feed:
             # Those that nobody holds any more have left without a word.
             while self._readers and await self._step():
                 self._tell()
+                # Those who waited go on before the store is asked again, which takes its time.
+                await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 — whatever it is, it belongs to those who wait
             self._error = error
         finally:

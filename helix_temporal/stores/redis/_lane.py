@@ -1,14 +1,16 @@
 """Scripts sent straight through connections that are kept at hand.
 
 The driver's client and its pool together cost as much as the rest of an append: they count for metrics
-that nobody reads and ask twice whether a connection is still there.
+that nobody reads and ask twice whether a connection is still there.  Its parser costs more than that.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from redis import exceptions as driver
 from redis.asyncio import ConnectionPool
 
+from helix_temporal.stores.redis._answers import MORE, Answers
 from helix_temporal.stores.redis._scripts import Script
 
 Value = str | bytes | int
@@ -19,6 +21,9 @@ Answer = bytes | list[bytes] | None
 
 _COPIED: Final = 2048
 """Longer arguments are joined with the others once, rather than copied twice."""
+
+_PIECE: Final = 1024 * 1024
+"""Bytes that are taken at a time; as many as there are, since fewer are read ahead."""
 
 
 class Lane:
@@ -41,11 +46,15 @@ class Lane:
         connection = await self._connected()
         try:
             await connection.send_packed_command(command)
-            reply = await connection.read_response()
+            reply = await _answer(connection)
         except BaseException:
+            # What comes now would be taken for the answer to something else.
+            await connection.disconnect(nowait=True)
             await self._pool.release(connection)
             raise
         self.ready.append(connection)
+        if isinstance(reply, Exception):
+            raise reply
         return reply
 
     async def _connected(self) -> Any:
@@ -78,6 +87,21 @@ def _joined(start: bytes, args: Sequence[Value]) -> bytes:
         else:
             parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
+
+
+async def _answer(connection: Any) -> Any:
+    """The answer to the one command that was sent; errors of the server's as well."""
+    answers, reader = Answers(connection._parser.parse_error), connection._reader  # noqa: SLF001
+    while True:
+        # It has none once somebody has closed the client.
+        piece = b"" if reader is None else await reader.read(_PIECE)
+        if not piece:
+            raise driver.ConnectionError("the server closed the connection")
+        answer = answers.take(piece)
+        if isinstance(answer, driver.ConnectionError):
+            raise answer  # as while it loads: another connection may find it ready
+        if answer is not MORE:
+            return answer
 
 
 def _is_clean(connection: Any) -> bool:

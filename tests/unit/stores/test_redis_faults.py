@@ -21,6 +21,7 @@ from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
 from helix_temporal.stores.redis._errors import translate
+from helix_temporal.stores.redis._scripts import Script
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
 from tests.unit.stores._redis import backend_on
 
@@ -125,6 +126,20 @@ async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valk
         assert await backend.threads.header("t") == await backend.threads.header("t")
         lane.ready[0]._reader.feed_data(b"-ERR idle for too long\r\n")
         assert await backend.threads.header("t") is not None
+
+
+async def test_a_refusal_costs_no_connection(backend: RedisBackend) -> None:
+    """A server that is out of memory must not be asked to take all its clients anew as well."""
+    connection = backend.threads._connection
+    script = Script("refuse", "return redis.error_reply('OOM ' .. ARGV[1])")
+    # The first call of a script goes by its text.
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            await connection.run(script, [connection.key("t")], "command not allowed")
+    lane = connection._lane
+    assert lane is not None
+    assert [each.is_connected for each in lane.ready] == [True]
+    assert set(lane._pool._in_use_connections) == set(lane.ready)
 
 
 async def test_a_server_that_comes_back_is_used_again(own_valkey: Valkey) -> None:
