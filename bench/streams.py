@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 import statistics
+import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
+import orjson
 from redis.asyncio import Redis
 
-from bench._bare_stores import redis_client
-from bench._lab import Lab, in_turns, per
+from bench._arrivals import Arrivals, arrivals, streams_of, told_in
+from bench._lab import Lab, environment, per
 from bench._report import Row, compared, told
+from bench._workers import program
+from helix_temporal.activities._outlet import Outlet
 from helix_temporal.models.chunks import TextDelta
-from helix_temporal.stores.protocols.streams import ResumableReader, StreamStore
-from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 
 _PIECE: Final = "Hello"
 _BETWEEN_SECONDS: Final = 0.002
@@ -23,82 +27,85 @@ _BETWEEN_SECONDS: Final = 0.002
 
 
 async def streams(lab: Lab) -> list[Row]:
-    """One reader, then many."""
-    async with _store(lab) as store, contextlib.AsyncExitStack() as stack:
-        writing, reading = redis_client(lab.settings), redis_client(lab.settings)
-        for client in (writing, reading):
-            stack.push_async_callback(client.aclose)
-        contestants = {
-            "ours": lambda: _ours(store, lab.sizes.chunks),
-            "bare": lambda: _bare(writing, reading, lab.sizes.chunks),
-        }
-        found = await in_turns(lab, "streams: a chunk to its reader", contestants)
-        first = compared(
-            "stream: a chunk from its writer to its reader",
-            "ms",
-            per(found["ours"], 1e3),
-            per(found["bare"], 1e3),
-            at_most=1.2,
-            note="floor: XADD, and XREAD BLOCK on another connection",
-        )
-        return [first, *await _many(lab, store, reading)]
+    """One reader, in another process and in this one; then many."""
+    settings = lab.own()
+    async with streams_of(settings) as (store, bare):
+        apart = await _first(lab, settings, store, bare, apart=True)
+        together = await _first(lab, settings, store, bare, apart=False)
+        return [*apart, *together, *await _many(lab, store, bare)]
+
+
+async def _first(lab: Lab, settings: Settings, store: StreamStore, bare: Redis, *, apart: bool) -> list[Row]:
+    """Chunks of each kind in turns: what slows the machine down for a while slows all of them down."""
+    where = "another process" if apart else "the same process"
+    chunks, name = lab.sizes.chunks, uuid.uuid4().hex
+    count = chunks * (lab.sizes.rounds + 1)
+    lab.say(f"streams: {count:,} chunks to a reader in {where}")
+    async with contextlib.AsyncExitStack() as stack:
+        sends = await stack.enter_async_context(_sends(store, bare, name))
+        if apart:
+            came = await stack.enter_async_context(_elsewhere(settings, name, count))
+        else:
+            came = asyncio.create_task(arrivals(store, bare, name, count))
+        sent: Arrivals = {kind: [] for kind in sends}
+        for _ in range(count):
+            for kind, send in sends.items():
+                await asyncio.sleep(_BETWEEN_SECONDS)
+                sent[kind].append(time.monotonic_ns())
+                await send()
+        found = await came
+    took = {kind: _medians(sent[kind], found[kind], chunks) for kind in sent}
+    floor = "floor: XADD, and XREAD BLOCK on another connection"
+    most = 1.2 if apart else None
+    return [
+        compared(
+            f"stream: writer to reader in {where}", "ms", took["ours"], took["bare"], at_most=most, note=floor
+        ),
+        compared(
+            f"stream: a step's model to reader in {where}", "ms", took["told"], took["bare"], note=floor
+        ),
+    ]
 
 
 @contextlib.asynccontextmanager
-async def _store(lab: Lab) -> AsyncIterator[StreamStore]:
-    settings = lab.own()
-    backend = RedisBackend(settings.redis_url or "", prefix=settings.redis_prefix)
-    try:
-        yield backend.streams
-    finally:
-        await backend.close()
+async def _sends(
+    store: StreamStore, bare: Redis, name: str
+) -> AsyncIterator[dict[str, Callable[[], Awaitable[object]]]]:
+    """Ways of sending a piece of text."""
+
+    async def tell() -> None:
+        outlet.piece(TextDelta, "delta", _PIECE, at_once=True)
+
+    def writer(stream_id: str) -> Awaitable[StreamWriter]:
+        return store.create_writer(stream_id, agent_id="run", fence=1)
+
+    async with await writer(name) as writing, Outlet(lambda: writer(told_in(name))) as outlet:
+        yield {
+            "ours": lambda: writing.write(TextDelta(delta=_PIECE)),
+            "bare": lambda: bare.xadd(name, {"d": _PIECE}),
+            "told": tell,
+        }
 
 
-async def _ours(store: StreamStore, count: int) -> float:
-    """Median of the seconds from the call of `write` to the chunk in the reader's loop."""
-    stream_id = uuid.uuid4().hex
-    async with await store.create_writer(stream_id, agent_id="run", fence=1) as writer:
-        sent = [0.0]
-        reader = await store.create_resumable_reader(stream_id)
-        assert reader is not None
-        task = asyncio.create_task(_seconds(reader, sent, count))
-        for _ in range(count):
-            await asyncio.sleep(_BETWEEN_SECONDS)
-            sent[0] = time.perf_counter()
-            await writer.write(TextDelta(delta=_PIECE))
-        return statistics.median(await task)
+@contextlib.asynccontextmanager
+async def _elsewhere(settings: Settings, name: str, count: int) -> AsyncIterator[Awaitable[Arrivals]]:
+    """A reader in a process of its own."""
+    command = (sys.executable, "-m", "bench._arrivals", name, str(count))
+    async with program(command, environment(settings)) as process:
+        assert process.stdout is not None
+        output = process.stdout
+
+        async def told_in_the_end() -> Arrivals:
+            found: Arrivals = orjson.loads(await output.read())
+            return found
+
+        yield told_in_the_end()
 
 
-async def _seconds(reader: ResumableReader, sent: list[float], count: int) -> list[float]:
-    found: list[float] = []
-    async for _ in reader:
-        found.append(time.perf_counter() - sent[0])
-        if len(found) == count:
-            break
-    await reader.aclose()
-    return found
-
-
-async def _bare(writing: Redis, reading: Redis, count: int) -> float:
-    """The same by hand: fields and values as small as they may be."""
-    key, sent = uuid.uuid4().hex, [0.0]
-
-    async def read() -> list[float]:
-        found: list[float] = []
-        last: Any = b"0"
-        while len(found) < count:
-            answer: Any = await reading.xread({key: last}, block=5_000)
-            for _, entries in answer:
-                found += [time.perf_counter() - sent[0]] * len(entries)
-                last = entries[-1][0]
-        return found
-
-    task = asyncio.create_task(read())
-    for _ in range(count):
-        await asyncio.sleep(_BETWEEN_SECONDS)
-        sent[0] = time.perf_counter()
-        await writing.xadd(key, {"d": _PIECE})
-    return statistics.median(await task)
+def _medians(sent: list[int], came: list[int], size: int) -> list[float]:
+    """Milliseconds, of each round after the first, which warms up."""
+    took = [(there - here) / 1e6 for here, there in zip(sent, came, strict=True)]
+    return [statistics.median(took[at : at + size]) for at in range(size, len(took), size)]
 
 
 async def _many(lab: Lab, store: StreamStore, client: Redis) -> list[Row]:
