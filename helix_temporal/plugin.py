@@ -34,8 +34,8 @@ class HelixPlugin(SimplePlugin):
     """Register once, on the client; its workers get it from there.
 
     Adds the data converter, the activities, the workflows, the error types, and passes
-    ``helix_temporal`` through the workflow sandbox.  A process that only has a client opens no store,
-    and needs no settings of stores.
+    ``helix_temporal`` and Redis' driver through the workflow sandbox.  A process that only has a client
+    opens no store, and needs no settings of stores.
 
     Args:
         settings: Where the stores are; only workers use that.
@@ -59,7 +59,8 @@ class HelixPlugin(SimplePlugin):
     ) -> None:
         self.settings = settings or Settings()
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
-        self._passthrough = ("helix_temporal", *passthrough)
+        # What the driver leaves behind imports more of it when it is collected, which may be in a workflow.
+        self._passthrough = ("helix_temporal", "redis", *passthrough)
         self._backends: Any = backends
         super().__init__(
             "helix.HelixPlugin",

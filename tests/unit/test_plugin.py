@@ -119,7 +119,7 @@ def test_a_worker_gets_activities_workflows_and_pass_through() -> None:
     assert set(config["workflows"]) == set(WORKFLOWS)  # type: ignore[call-overload]
     runner = config["workflow_runner"]
     assert isinstance(runner, SandboxedWorkflowRunner)
-    assert "helix_temporal" in runner.restrictions.passthrough_modules
+    assert {"helix_temporal", "redis"} <= runner.restrictions.passthrough_modules
     names = {each.__temporal_activity_definition.name for each in config["activities"]}  # type: ignore[attr-defined]
     assert {"helix.sessions.run_step", "helix.threads.append", "helix.maintenance.list_hot"} <= names
 
