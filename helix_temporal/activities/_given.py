@@ -1,12 +1,12 @@
 """What a model call is given: the part of the thread that counts, mended, and the system prompt."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from helix_temporal.activities._summaries import Summaries, Window, in_context
 from helix_temporal.agents import Agent, InstructionsContext, repair
 from helix_temporal.agents._tokens import Decoded
-from helix_temporal.models.messages import Message, Usage, to_record
+from helix_temporal.models.messages import Message, SummaryUsage, to_record
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput
@@ -20,14 +20,14 @@ class Given:
     Attributes:
         repairs: Results of tool calls that were moved, replaced or left out.
         summary: Of the turns that are not among the messages; it is their first.
-        usage: Of the calls that made the summary now.
+        used: By the calls that made the summary now, or tried to.
     """
 
     messages: tuple[Message, ...]
     instructions: str
     repairs: int = 0
     summary: Summary | None = None
-    usage: Usage = field(default_factory=Usage)
+    used: SummaryUsage | None = None
 
 
 async def given_to_model(
@@ -51,7 +51,7 @@ async def given_to_model(
     messages, repairs = repair(in_context(agent, window, found))
     if found.message is not None:
         messages = (found.message, *messages)
-    return Given(messages, instructions, repairs, found.summary, found.usage)
+    return Given(messages, instructions, repairs, found.summary, found.used)
 
 
 async def _instructions(agent: Agent, request: RunStepInput, thread_id: str, state: SliceState) -> str:

@@ -64,7 +64,8 @@ async def ask_model(
         content=response.content,
         tool_calls=tuple(response.tool_calls),
         # What a summary cost belongs to the call for which it was made.
-        usage=response.usage if given.usage == Usage() else (response.usage or Usage()) + given.usage,
+        usage=response.usage if given.used is None else (response.usage or Usage()) + given.used.used,
+        summary_usage=given.used,
         finish=None if response.finish in _USUAL else response.finish,
         provider=response.provider,
     )

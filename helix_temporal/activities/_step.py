@@ -92,11 +92,11 @@ class Stepper:
     ) -> None:
         self._threads, self._agents = threads, agents
         self._references = References(payloads, threads)
-        self._summaries = Summaries(threads)
         self._limits = limits or StepLimits()
         self._flush_each_step = flush_each_step
         self._states, self._news = states, StepNews(agents, states)
         self._streams, self._used = streams or Streaming(), used or UsageLog()
+        self._summaries = Summaries(threads, self._used)
 
     async def run(self, request: RunStepInput) -> RunStepResult:
         """Run a step, or find it standing: a model call whose answer stands is never made again.

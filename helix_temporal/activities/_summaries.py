@@ -4,18 +4,20 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from temporalio import activity
 
+from helix_temporal.activities._step_rules import new_id, step_number
+from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, Compaction, complete
 from helix_temporal.agents._compaction import as_message, chunks, cut, question
 from helix_temporal.agents._context import choose_context, turn_starts
 from helix_temporal.agents._tokens import Decoded
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.messages import Finish, Message, Usage, from_record
+from helix_temporal.models.agents import ModelRequest, ModelResponse
+from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.slices import Summary
@@ -57,10 +59,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A summary to give, where there is one; ``usage`` of the calls that made it now."""
+    """A summary to give, where there is one; ``used`` by the calls that made it, or tried to, now."""
 
     summary: Summary | None = None
-    usage: Usage = field(default_factory=Usage)
+    used: SummaryUsage | None = None
 
     @property
     def message(self) -> Message | None:
@@ -73,10 +75,13 @@ class Found:
 class Summaries:
     """Makes summaries, and remembers those whose step has still to be written: an attempt that fails
     after it does not pay for it twice in this process.
+
+    Args:
+        used: Where what they used is recorded, at once: the step may come to nothing.
     """
 
-    def __init__(self, threads: ThreadStore) -> None:
-        self._threads = threads
+    def __init__(self, threads: ThreadStore, used: UsageLog | None = None) -> None:
+        self._threads, self._used = threads, used or UsageLog()
         self._made: OrderedDict[tuple[str, Head, Head], Found] = OrderedDict()
 
     async def of(
@@ -97,6 +102,8 @@ class Summaries:
         if known is not None:
             return known
         found = await self._tried(agent, compaction, request, thread_id, state, present, upto)
+        if found.used is not None:
+            await self._used.summary(agent, request, found.used, step_number(request, state))
         if found.summary is not present:
             self._made[thread_id, since, upto] = found
             while len(self._made) > _REMEMBERED:
@@ -123,17 +130,18 @@ class Summaries:
                 for at, said in enumerate(chunks([from_record(record) for record in records])):
                     asked = question(text, said, left_out=0 if at else left_out)
                     step_key = f"{thread_id}/{request.epoch}/summary/{upto.position}/{at}"
-                    text, usage = await _sum_up(agent, compaction, request, thread_id, state, asked, step_key)
-                    used.append(usage)
+                    response = await _asked(agent, compaction, request, thread_id, state, asked, step_key)
+                    used.append(response.usage or Usage())
+                    text = _text_of(response, compaction)
         except Exception as error:  # noqa: BLE001 (whatever it is, the turn does not depend on it)
             _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
             if activity.in_activity():
                 counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")
                 counter.add(1, {"agent": agent.name})
-            return Found(present, sum(used, start=Usage()))
+            return Found(present, _work(used))
         if text is None:
             return Found(present)
-        return Found(Summary(text=text, upto=upto), sum(used, start=Usage()))
+        return Found(Summary(text=text, upto=upto), _work(used))
 
     async def _read(self, thread_id: str, start: int, stop: int) -> tuple[list[Record], int]:
         """The newest part of a range, oldest first, and how many messages before it are left out."""
@@ -159,7 +167,7 @@ class Summaries:
         return records, at - start
 
 
-async def _sum_up(
+async def _asked(
     agent: Agent,
     compaction: Compaction,
     request: RunStepInput,
@@ -167,13 +175,9 @@ async def _sum_up(
     state: SliceState,
     asked: str,
     step_key: str,
-) -> tuple[str, Usage]:
-    """One call for a summary.
-
-    Raises:
-        InvalidMessageError: The model gave none.
-    """
-    response = await complete(
+) -> ModelResponse:
+    """One call for a summary."""
+    return await complete(
         compaction.model or agent.model,
         ModelRequest(
             agent=agent.name,
@@ -185,10 +189,24 @@ async def _sum_up(
             step_key=step_key,
         ),
     )
+
+
+def _text_of(response: ModelResponse, compaction: Compaction) -> str:
+    """The summary that a model gave.
+
+    Raises:
+        InvalidMessageError: It gave none.
+    """
     text = Message(id="summary", role="assistant", content=response.content).text.strip()
     if not text or response.finish in {Finish.CONTENT_FILTER, Finish.REFUSAL}:
         raise InvalidMessageError("the model gave no summary")
-    return cut(text, compaction.max_bytes), response.usage or Usage()
+    return cut(text, compaction.max_bytes)
+
+
+def _work(used: Sequence[Usage]) -> SummaryUsage | None:
+    """What these calls used together, under a name of its own; None for nothing."""
+    total = sum(used, start=Usage())
+    return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
 
 
 def _valid(summary: Summary | None, window: Window) -> Summary | None:

@@ -171,8 +171,7 @@ async def suspended_turn(
 
 def usage_before(state: SliceState, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
-    now, own, known = state.usage.model_dump(), turn.usage.model_dump(), _used(turn.known).model_dump()
-    return Usage(**{name: max(now[name] + known[name] - own[name], 0) for name in now})
+    return state.usage + _used(turn.known) - turn.usage
 
 
 def _used(known: Iterable[KnownCall]) -> Usage:

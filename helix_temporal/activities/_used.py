@@ -7,9 +7,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from helix_temporal.agents import Agent
+from helix_temporal.agents import Agent, Model, StreamingModel
 from helix_temporal.errors import HelixError
-from helix_temporal.models.messages import Message, Usage
+from helix_temporal.models.messages import Message, SummaryUsage, Usage
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.models.usage import (
     SubAgentUsageEntry,
@@ -31,7 +31,8 @@ class UsageLog:
     """Records what answers used.
 
     The entry's id is the answer's: an answer that is found in the thread again is not counted again, and
-    one that was paid for and is not in the thread is.
+    one that was paid for and is not in the thread is.  A summary has an entry of its own: attempts that use
+    one that was made before count it once, and one that makes it anew pays for it anew.
 
     Args:
         store: None where nothing is recorded.
@@ -45,7 +46,7 @@ class UsageLog:
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
     ) -> AsyncIterator[None]:
         """Record while the step goes on; a failure is logged, and never the step's."""
-        entries = [*_children(request), *_entry(agent, request, answer, number)]
+        entries = [*_children(request), *_of_answer(agent, request, answer, number)]
         if self._store is None or not entries:
             yield
             return
@@ -58,6 +59,16 @@ class UsageLog:
             if not done:
                 task.cancel()
                 log.warning("usage of session %r is not recorded: no answer in time", request.session_id)
+
+    async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
+        """Record what a summary took; a failure is logged, and the step tries once more."""
+        if self._store is None:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._record(self._store, [_summary(agent, request, used, number)])
+        except TimeoutError:
+            log.warning("usage of session %r is not recorded: no answer in time", request.session_id)
 
     async def children(self, request: EndTurnInput) -> None:
         """Record the sub-agents whose results end a turn; a failure is logged."""
@@ -93,21 +104,40 @@ def _children(request: RunStepInput | EndTurnInput) -> list[UsageEntry]:
     ]
 
 
-def _entry(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
-    used = answer.usage
-    return [] if used is None else [_tokens(agent, request, answer.id, used, number)]
+def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
+    """The model call that gave the answer, and the summary that was made for it."""
+    used, summary = answer.usage, answer.summary_usage
+    if used is None:
+        return []
+    if summary is None:
+        return [_tokens(f"step/{answer.id}", agent, agent.model, request, used, number)]
+    own = _tokens(f"step/{answer.id}", agent, agent.model, request, used - summary.used, number)
+    return [own, _summary(agent, request, summary, number)]
 
 
-def _tokens(agent: Agent, request: RunStepInput, answer_id: str, used: Usage, number: int) -> TokenUsageEntry:
+def _summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> UsageEntry:
+    compaction = agent.compaction
+    model = agent.model if compaction is None or compaction.model is None else compaction.model
+    return _tokens(f"summary/{summary.id}", agent, model, request, summary.used, number)
+
+
+def _tokens(
+    entry_id: str,
+    agent: Agent,
+    model: Model | StreamingModel,
+    request: RunStepInput,
+    used: Usage,
+    number: int,
+) -> TokenUsageEntry:
     return TokenUsageEntry(
-        id=f"step/{answer_id}",
+        id=entry_id,
         session_id=request.session_id,
         timestamp=int(time.time() * 1000),
         run_id=request.run_id,
         agent_type=agent.name,
         step_count=number,
         source=UsageSource(type="agent", name=agent.name),
-        model=_model_of(agent),
+        model=_name_of(model),
         tokens=TokenCounts(
             prompt=used.input_tokens,
             completion=used.output_tokens,
@@ -118,7 +148,7 @@ def _tokens(agent: Agent, request: RunStepInput, answer_id: str, used: Usage, nu
     )
 
 
-def _model_of(agent: Agent) -> str:
+def _name_of(model: Model | StreamingModel) -> str:
     """The model's name as its adapter tells it, else what it is."""
-    found = (getattr(agent.model, name, None) for name in _NAMES)
-    return next((name for name in found if isinstance(name, str) and name), type(agent.model).__name__)
+    found = (getattr(model, name, None) for name in _NAMES)
+    return next((name for name in found if isinstance(name, str) and name), type(model).__name__)

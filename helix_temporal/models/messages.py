@@ -50,6 +50,18 @@ class Usage(Model):
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        """What is left without the other's, never below nothing."""
+        mine, theirs = self.model_dump(), other.model_dump()
+        return Usage(**{name: max(mine[name] - theirs[name], 0) for name in mine})
+
+
+class SummaryUsage(Model):
+    """What it took to sum up turns that a model call was not given; ``id`` is of that work alone."""
+
+    id: Id
+    used: Usage
+
 
 class Finish(StrEnum):
     """Why a model stopped, in the same words for all providers.
@@ -121,6 +133,7 @@ class Message(Model):
         is_error: The tool failed and ``content`` says how.
         usage: What the model call that made an assistant message used, with what it cost to sum up the
             turns that it was not given.
+        summary_usage: That part of ``usage``, where there was one.
         finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
         format: Format of a foreign row, such as ``zeitlich-v1/anthropic``; ``content`` is its raw text.
         provider: What an adapter needs back unchanged.
@@ -135,6 +148,7 @@ class Message(Model):
     name: str | None = None
     is_error: bool = False
     usage: Usage | None = None
+    summary_usage: SummaryUsage | None = None
     finish: Finish | None = None
     format: str | None = None
     provider: CheckedObject = Field(default_factory=dict)

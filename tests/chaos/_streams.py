@@ -211,15 +211,15 @@ class StreamKills(KillCampaign):
         """Each answer that stands is counted, and of the others no more than were paid for."""
         found = Findings()
         entries = await self._backends.usage.get_entries(name, kinds=["tokens"])
-        counted = {entry.id.removeprefix("step/") for entry in entries}
+        counted = {entry.id.removeprefix("step/") for entry in entries if entry.id.startswith("step/")}
         answers = {message.id for message in messages if message.role == "assistant"}
         paid = sum(
             each.kind == "paid" and each.facts["session"] == name for each in Ledger(self._books).read()
         )
         found.lost += [f"{name}: usage of {each} is not counted" for each in answers - counted]
         self._extra += len(counted - answers)
-        if len(entries) > paid:
-            found.doubled.append(f"{name}: {len(entries)} answers are counted, {paid} were paid for")
+        if len(counted) > paid:
+            found.doubled.append(f"{name}: {len(counted)} answers are counted, {paid} were paid for")
         return found
 
     def _counts(self) -> dict[str, Any]:

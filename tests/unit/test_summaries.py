@@ -1,6 +1,7 @@
 """Summaries of what a model is no longer given: when they are made, of what, and what fails without harm."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,16 @@ import pytest
 
 from helix_temporal.activities import Payloads, Stepper
 from helix_temporal.activities._step_rules import parse_state
-from helix_temporal.agents import Agent, AgentRegistry, Compaction, ContextPolicy, ModelRequest, ModelResponse
+from helix_temporal.activities._used import UsageLog
+from helix_temporal.agents import (
+    Agent,
+    AgentRegistry,
+    Compaction,
+    ContextPolicy,
+    ModelRequest,
+    ModelResponse,
+    ScriptedModel,
+)
 from helix_temporal.agents._compaction import CHUNK_BYTES, chunks, told
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models import parts
@@ -16,9 +26,11 @@ from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, Page, ReadPage
 
@@ -26,12 +38,12 @@ SAID = "Summary of the conversation so far; its messages are no longer shown:\n\
 
 
 class Threads(HotThreads):
-    """Threads that count what is read, and whose next append may fail."""
+    """Threads that count what is read, and whose next append may fail, before or after it is done."""
 
     def __init__(self) -> None:
         super().__init__(MemoryThreads())
         self.read_messages = 0
-        self.fails = False
+        self.fails = self.loses = False
 
     async def read(self, request: ReadPage) -> Page:
         """See the class."""
@@ -44,7 +56,23 @@ class Threads(HotThreads):
         if self.fails:
             self.fails = False
             raise StoreUnavailableError("down")
-        return await super().append(step)
+        appended = await super().append(step)
+        if self.loses:
+            self.loses = False
+            raise StoreUnavailableError("the answer was lost")
+        return appended
+
+
+class Ledger(MemoryUsage):
+    """A usage store that may be away."""
+
+    away = False
+
+    async def record_entry(self, entry: UsageEntry) -> bool:
+        """See the class."""
+        if self.away:
+            raise StoreUnavailableError("away")
+        return await super().record_entry(entry)
 
 
 class Talk:
@@ -54,16 +82,24 @@ class Talk:
         sums: The texts that were to be summed up.
         summed: What the model that sums up answers.
         given: What the model was given in the newest step.
+        silent: The model fails once.
+        moves: Whoever tries again does so in another process.
     """
 
     def __init__(self, compaction: Compaction | None, context: ContextPolicy | None = None) -> None:
-        self.threads = Threads()
+        self.threads, self.usage = Threads(), Ledger()
         self.sums: list[str] = []
         self.given: tuple[Message, ...] = ()
         self.summed: Callable[[int], Any] = lambda number: f"S{number}"
         self.head, self.turns = EMPTY, 0
+        self.silent = self.moves = False
         agent = Agent(name="a", model=self, compaction=compaction, context=context or ContextPolicy())
-        self.stepper = Stepper(self.threads, AgentRegistry([agent]), Payloads(MemoryPayloads()))
+        self.agents = AgentRegistry([agent])
+        self.stepper = self.worker()
+
+    def worker(self) -> Stepper:
+        """A process that has seen nothing yet."""
+        return Stepper(self.threads, self.agents, Payloads(MemoryPayloads()), used=UsageLog(self.usage))
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Sums up, or answers."""
@@ -75,6 +111,9 @@ class Talk:
                 return answer
             return ModelResponse(content=await answer if asyncio.iscoroutine(answer) else answer, usage=used)
         self.given = request.messages
+        if self.silent:
+            self.silent = False
+            raise StoreUnavailableError("the provider is down")
         return ModelResponse(content=f"a{self.turns}", usage=used)
 
     async def turn(self, text: str | None = None) -> RunStepResult:
@@ -82,7 +121,7 @@ class Talk:
         if self.turns == 0:
             await self.threads.open(OpenThread("t", 5, "o"))
         self.turns += 1
-        step = RunStepInput(
+        self.step = RunStepInput(
             session_id="t",
             agent="a",
             epoch=5,
@@ -90,11 +129,16 @@ class Talk:
             inputs=(StepInput(id=f"m{self.turns}", text=text or f"q{self.turns}"),),
         )
         try:
-            result = await self.stepper.run(step)
+            result = await self.again()
         except StoreUnavailableError:
-            result = await self.stepper.run(step)
+            self.stepper = self.worker() if self.moves else self.stepper
+            result = await self.again()
         self.head = result.head
         return result
+
+    async def again(self) -> RunStepResult:
+        """An attempt of the newest step."""
+        return await self.stepper.run(self.step)
 
     async def talk(self, turns: int) -> None:
         """So many turns."""
@@ -105,6 +149,12 @@ class Talk:
     def texts(self) -> list[str]:
         """What the model was given in the newest step."""
         return [each.text for each in self.given]
+
+    async def counted(self) -> dict[str, int]:
+        """How many answers and summaries the usage store has, and what they used."""
+        entries = await self.usage.get_entries("t")
+        kinds = Counter(entry.id.partition("/")[0] for entry in entries)
+        return {**kinds, "tokens": sum(entry.tokens.prompt for entry in entries if entry.kind == "tokens")}
 
     async def summary(self) -> Summary | None:
         """What is stored."""
@@ -191,6 +241,75 @@ async def test_an_attempt_that_fails_afterwards_does_not_pay_twice() -> None:
     summary = await talk.summary()
     assert summary is not None
     assert (summary.text, summary.upto.position) == ("S1", 2)
+
+
+async def test_a_summary_that_two_attempts_use_is_counted_once() -> None:
+    """Two answers were paid for, and one summary."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.threads.fails = True
+    await talk.turn()
+    assert await talk.counted() == {"step": 4, "summary": 1, "tokens": 5}
+
+
+async def test_a_summary_that_is_made_anew_is_counted_anew() -> None:
+    """Another process knows nothing of the first one, and the provider's bill has both."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.moves = talk.threads.fails = True
+    await talk.turn()
+    assert await talk.counted() == {"step": 4, "summary": 2, "tokens": 6}
+
+
+async def test_a_summary_whose_step_comes_to_nothing_is_counted() -> None:
+    """It was paid for before the model failed, in a process that may not come back."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.moves = talk.silent = True
+    await talk.turn()
+    assert await talk.counted() == {"step": 3, "summary": 2, "tokens": 5}
+
+
+async def test_a_step_that_is_found_standing_counts_its_summary_once() -> None:
+    """Its message says which part of its usage that was, and of which work."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.moves = talk.threads.loses = True
+    await talk.turn()
+    assert await talk.counted() == {"step": 3, "summary": 1, "tokens": 4}
+
+
+async def test_what_a_store_that_was_away_missed_is_made_good_by_the_next_attempt() -> None:
+    """The thread holds the answer and, with it, what it and its summary took."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    await talk.talk(2)
+    talk.usage.away = True
+    await talk.turn()
+    assert (await talk.counted())["tokens"] == 2
+    talk.usage.away = False
+    await talk.again()
+    assert await talk.counted() == {"step": 3, "summary": 1, "tokens": 4}
+
+
+async def test_a_summary_names_the_model_that_made_it() -> None:
+    """A small one costs less: sums by model go by its name."""
+    small = ScriptedModel([ModelResponse("S", usage=Usage(input_tokens=5))])
+    talk = Talk(Compaction(at_messages=4, keep_turns=1, model=small))
+    await talk.talk(3)
+    rollup = await talk.usage.get_rollup("t")
+    assert rollup is not None
+    assert {name: sums.prompt for name, sums in rollup.tokens_by_model.items()} == {
+        "Talk": 3,
+        "ScriptedModel": 5,
+    }
+
+
+async def test_a_summary_that_was_refused_is_paid_for_all_the_same() -> None:
+    """The provider's bill has it."""
+    talk = Talk(Compaction(at_messages=4, keep_turns=1))
+    talk.summed = lambda _: ModelResponse("", finish=Finish.REFUSAL, usage=Usage(input_tokens=3))
+    await talk.talk(3)
+    assert await talk.counted() == {"step": 3, "summary": 1, "tokens": 6}
 
 
 def refuse(_: int) -> ModelResponse:
