@@ -100,6 +100,7 @@ class Backends:
         self._states: StateKeeper | None = None
         if settings.session_store != "none":
             self.sessions, self._states = self._session_store(shared=hot is None)
+        self._used = UsageLog(None if self.sessions is None else self.usage)
 
     def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
         records = self._places[self.settings.state_in].sessions
@@ -159,6 +160,7 @@ class Backends:
             beat_every=every,
             states=self._states,
             streams=self._streaming,
+            used=self._used,
         )
         locks, usage = (
             LockActivities(self.locks),
@@ -217,7 +219,7 @@ class Backends:
             flush_each_step=self.settings.flush == "step",
             states=self._states,
             streams=self._streaming,
-            used=UsageLog(None if self.sessions is None else self.usage),
+            used=self._used,
         )
 
 

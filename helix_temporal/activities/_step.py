@@ -183,7 +183,7 @@ class Stepper:
         receipt = await self._archive(step, appended)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         await self._news.children(request)
-        await self._used.children(request)
+        await self._used.results(request, state_of(view))
         committed = await self._committed(request, appended, turn)
         if not told:
             await self._streams.turn_ended(request, inputs, appended.head)

@@ -93,8 +93,8 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...
     return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
 
 
-def step_number(request: RunStepInput, state: SliceState) -> int:
-    """Which step of its turn this one is, from 1."""
+def step_number(request: RunStepInput | EndTurnInput, state: SliceState) -> int:
+    """Which step of its turn this one is, or would be, from 1."""
     return (state.turn_steps if request.run_id == state.run else 0) + 1
 
 

@@ -1,22 +1,26 @@
-"""What model calls and sub-agents used, in the usage store: once for each, whatever became of it."""
+"""What model calls, tools and sub-agents used, in the usage store: once for each, whatever became of it."""
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
 
-from helix_temporal.agents import Agent, Model, StreamingModel
-from helix_temporal.errors import HelixError
+from helix_temporal.activities._chunks import call_of
+from helix_temporal.activities._step_rules import step_number
+from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
+from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
 from helix_temporal.models.messages import Message, SummaryUsage, Usage
-from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.usage import (
     SubAgentUsageEntry,
     TokenCounts,
     TokenUsageEntry,
+    ToolUsageEntry,
     UsageEntry,
-    UsageSource,
 )
 from helix_temporal.stores.protocols.usage import UsageStore
 
@@ -28,11 +32,13 @@ log = logging.getLogger(__name__)
 
 
 class UsageLog:
-    """Records what answers used.
+    """Records what answers and tool calls used.
 
     The entry's id is the answer's: an answer that is found in the thread again is not counted again, and
     one that was paid for and is not in the thread is.  A summary has an entry of its own: attempts that use
-    one that was made before count it once, and one that makes it anew pays for it anew.
+    one that was made before count it once, and one that makes it anew pays for it anew.  A tool call has one
+    entry, of the first attempt that came to its end, or of the result that it was given instead; what the
+    tool used of models is another, under the tool's name.
 
     Args:
         store: None where nothing is recorded.
@@ -41,12 +47,22 @@ class UsageLog:
     def __init__(self, store: UsageStore | None = None) -> None:
         self._store = store
 
-    @contextlib.asynccontextmanager
-    async def recording(
+    def recording(
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
-    ) -> AsyncIterator[None]:
-        """Record while the step goes on; a failure is logged, and never the step's."""
-        entries = [*_children(request), *_of_answer(agent, request, answer, number)]
+    ) -> AbstractAsyncContextManager[None]:
+        """Record a step, and the results that it takes, while it goes on."""
+        results = _of_results(request, agent.name, number - 1)
+        return self._beside(request.session_id, [*results, *_of_answer(agent, request, answer, number)])
+
+    def tool(
+        self, request: ToolInput, outcome: ToolOutcome, seconds: float
+    ) -> AbstractAsyncContextManager[None]:
+        """Record a tool that has run for so long, while its result is kept."""
+        return self._beside(request.session_id, _of_tool(request, outcome, seconds))
+
+    @contextlib.asynccontextmanager
+    async def _beside(self, session_id: str, entries: Sequence[UsageEntry]) -> AsyncIterator[None]:
+        """Record while the work within goes on; a failure is logged, and never the work's."""
         if self._store is None or not entries:
             yield
             return
@@ -54,26 +70,22 @@ class UsageLog:
         try:
             yield
         finally:
-            # Also when the step failed: its model call was paid for all the same.
+            # Also when the work failed: what it used was paid for all the same.
             done, _ = await asyncio.wait([task], timeout=_PATIENCE)
             if not done:
                 task.cancel()
-                log.warning("usage of session %r is not recorded: no answer in time", request.session_id)
+                log.warning("usage of session %r is not recorded: no answer in time", session_id)
 
     async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
-        """Record what a summary took; a failure is logged, and the step tries once more."""
-        if self._store is None:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._record(self._store, [_summary(agent, request, used, number)])
-        except TimeoutError:
-            log.warning("usage of session %r is not recorded: no answer in time", request.session_id)
+        """Record what a summary took, now; the step tries once more."""
+        async with self._beside(request.session_id, _of_summary(agent, request, used, number)):
+            pass
 
-    async def children(self, request: EndTurnInput) -> None:
-        """Record the sub-agents whose results end a turn; a failure is logged."""
-        if self._store is not None and (entries := _children(request)):
-            await self._record(self._store, entries)
+    async def results(self, request: EndTurnInput, state: SliceState) -> None:
+        """Record the results that end a turn."""
+        step = step_number(request, state) - 1
+        async with self._beside(request.session_id, _of_results(request, state.agent, step)):
+            pass
 
     async def _record(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:
         for entry in entries:
@@ -85,23 +97,34 @@ class UsageLog:
                 log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, said)
 
 
-def _children(request: RunStepInput | EndTurnInput) -> list[UsageEntry]:
-    """Calls of sub-agents whose results these are: by them sums reach their sessions."""
-    return [
-        SubAgentUsageEntry(
-            id=f"child/{each.id}",
-            session_id=request.session_id,
-            timestamp=int(time.time() * 1000),
-            run_id=request.run_id,
-            agent_type=each.child.agent,
-            source=UsageSource(type="tool", name=each.name or each.child.agent),
-            sub_session_id=each.child.session_id,
-            success=each.child.status == "completed",
-            duration_ms=each.child.duration_ms,
-        )
-        for each in request.inputs
-        if each.child is not None and each.child.agent
-    ]
+def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:
+    """Calls of sub-agents, by which sums reach their sessions, and of tools that no worker ran to an end."""
+    entries: list[UsageEntry] = []
+    for each in request.inputs:
+        if each.child is not None and each.child.agent:
+            about = _about(request, each.child.agent, 0, "tool", each.name or each.child.agent)
+            entries += _entry(
+                SubAgentUsageEntry,
+                id=f"child/{each.id}",
+                sub_session_id=each.child.session_id,
+                success=each.child.status == "completed",
+                duration_ms=each.child.duration_ms,
+                **about,
+            )
+        elif each.call is not None and each.child is None and (each.is_error or each.answered is not None):
+            about = _about(request, agent, max(step, 0), "tool", each.name)
+            entries += _called(each.id, each.call, about, success=not each.is_error)
+    return entries
+
+
+def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
+    """A tool that has run, and what it used of models."""
+    about = _about(request, request.agent, request.step, "tool", request.tool)
+    result_id, took = ".".join(call_of(request)), round(seconds * 1000)
+    ran = _called(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
+    if outcome.usage is None:
+        return ran
+    return [*ran, *_tokens(f"tool-tokens/{result_id}", request.tool, outcome.usage, about)]
 
 
 def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
@@ -109,43 +132,61 @@ def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int
     used, summary = answer.usage, answer.summary_usage
     if used is None:
         return []
+    about = _about(request, agent.name, number, "agent", agent.name)
+    name = _name_of(agent.model)
     if summary is None:
-        return [_tokens(f"step/{answer.id}", agent, agent.model, request, used, number)]
-    own = _tokens(f"step/{answer.id}", agent, agent.model, request, used - summary.used, number)
-    return [own, _summary(agent, request, summary, number)]
+        return _tokens(f"step/{answer.id}", name, used, about)
+    own = _tokens(f"step/{answer.id}", name, used - summary.used, about)
+    return [*own, *_of_summary(agent, request, summary, number)]
 
 
-def _summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> UsageEntry:
+def _of_summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> list[UsageEntry]:
     compaction = agent.compaction
     model = agent.model if compaction is None or compaction.model is None else compaction.model
-    return _tokens(f"summary/{summary.id}", agent, model, request, summary.used, number)
+    about = _about(request, agent.name, number, "agent", agent.name)
+    return _tokens(f"summary/{summary.id}", _name_of(model), summary.used, about)
 
 
-def _tokens(
-    entry_id: str,
-    agent: Agent,
-    model: Model | StreamingModel,
-    request: RunStepInput,
-    used: Usage,
-    number: int,
-) -> TokenUsageEntry:
-    return TokenUsageEntry(
-        id=entry_id,
-        session_id=request.session_id,
-        timestamp=int(time.time() * 1000),
-        run_id=request.run_id,
-        agent_type=agent.name,
-        step_count=number,
-        source=UsageSource(type="agent", name=agent.name),
-        model=_name_of(model),
-        tokens=TokenCounts(
-            prompt=used.input_tokens,
-            completion=used.output_tokens,
-            reasoning=used.reasoning_tokens,
-            cached=used.cached_read_tokens,
-            cache_write=used.cached_write_tokens,
-        ),
+# -- entries
+
+
+def _about(
+    request: RunStepInput | EndTurnInput | ToolInput, agent: str, step: int, by: str, name: str | None
+) -> dict[str, Any]:
+    return {
+        "session_id": request.session_id,
+        "timestamp": int(time.time() * 1000),
+        "run_id": request.run_id,
+        "agent_type": agent,
+        "step_count": step,
+        "source": {"type": by, "name": name},
+    }
+
+
+def _called(result_id: str, call: str, about: dict[str, Any], **how: Any) -> list[UsageEntry]:
+    """A tool call; without its error, which may quote a conversation that is deleted before its usage."""
+    tool = about["source"]["name"]
+    return _entry(ToolUsageEntry, id=f"tool/{result_id}", tool_name=tool, tool_call_id=call, **how, **about)
+
+
+def _tokens(entry_id: str, model: str, used: Usage, about: dict[str, Any]) -> list[UsageEntry]:
+    counts = TokenCounts(
+        prompt=used.input_tokens,
+        completion=used.output_tokens,
+        reasoning=used.reasoning_tokens,
+        cached=used.cached_read_tokens,
+        cache_write=used.cached_write_tokens,
     )
+    return _entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **about)
+
+
+def _entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEntry]:
+    """The entry; none where a name is nothing that stores take: models make names up."""
+    try:
+        return [kind(**fields)]
+    except (InvalidRequestError, InvalidIdError) as error:
+        log.warning("usage of session %r is not recorded: %s", fields["session_id"], error)
+        return []
 
 
 def _name_of(model: Model | StreamingModel) -> str:

@@ -1,6 +1,7 @@
 """Activities of tools and hooks: each tool and each hook of an agent is its own activity type."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._references import References
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._streaming import Streaming, ToolStream
+from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
@@ -55,6 +57,7 @@ class ToolRunner:
         beat_every: Seconds between background heartbeats.
         states: Takes what tools change of the state; None where there is no session store.
         streams: Where tools are shown live.
+        used: Where what they used is recorded.
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class ToolRunner:
         beat_every: float = 1.0,
         states: StateKeeper | None = None,
         streams: Streaming | None = None,
+        used: UsageLog | None = None,
     ) -> None:
-        self._states, self._streams = states, streams or Streaming()
+        self._states, self._streams, self._used = states, streams or Streaming(), used or UsageLog()
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._inline_text = inline_result, inline_text
         self._beat_every = beat_every
@@ -109,6 +113,7 @@ class ToolRunner:
         arguments = request.call.arguments
         if are_left_out(arguments):
             arguments = await self._arguments(request)
+        began = time.monotonic()
         try:
             outcome = await tool.call(arguments, context)
         except (HelixError, ApplicationError):
@@ -120,10 +125,11 @@ class ToolRunner:
             raise ApplicationError(
                 f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__
             ) from None
-        if outcome.state:
-            await self._stage(tool, request, outcome.state)
-        result = await self._result(request, outcome)
-        await live.ends(outcome)
+        async with self._used.tool(request, outcome, time.monotonic() - began):
+            if outcome.state:
+                await self._stage(tool, request, outcome.state)
+            result = await self._result(request, outcome)
+            await live.ends(outcome)
         return result
 
     async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> None:

@@ -238,6 +238,7 @@ class ToolInput(Model):
         position: Of the step that will take the result: names its payload.
         run_id: Of the turn: what the tool changes of the state is staged under it.
         epoch: Fences that: an attempt from before the session was opened again changes nothing.
+        step: Number of the step that asks, in its turn; 0 where that is not known.
     """
 
     session_id: Id
@@ -252,6 +253,7 @@ class ToolInput(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     run_id: str | None = None
     epoch: Epoch | None = None
+    step: int = Field(default=0, ge=0)
 
 
 class PutTextInput(Model):

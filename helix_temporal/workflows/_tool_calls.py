@@ -1,7 +1,7 @@
 """The tools of one step: run side by side or one after the other, results in call order."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -39,13 +39,16 @@ class ToolCalls:
 
     Args:
         number: The turn's.
+        step: Number of its newest step.
 
     Attributes:
         usage: What the tools used of models.
     """
 
-    def __init__(self, calls: Calls, conversation: Conversation, number: int) -> None:
-        self._calls, self._talk, self._number = calls, conversation, number
+    def __init__(
+        self, calls: Calls, conversation: Conversation, number: int, step: Callable[[], int]
+    ) -> None:
+        self._calls, self._talk, self._number, self._step = calls, conversation, number, step
         self.usage = Usage()
 
     async def answered(self, run_id: str, result: RunStepResult, waits: Waits) -> None:
@@ -126,6 +129,7 @@ class ToolCalls:
                     position=result.head.position,
                     run_id=run_id,
                     epoch=self._talk.handle.epoch,
+                    step=self._step(),
                     **present(metadata=request.metadata or None),
                 ),
             )

@@ -87,7 +87,7 @@ class Turn:
         self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
         self._left: tuple[str, ...] = ()
-        self._tools = ToolCalls(calls, conversation, number)
+        self._tools = ToolCalls(calls, conversation, number, lambda: self.steps)
         self._start = conversation.head
         self._reopens = 0
         self.interrupted = False

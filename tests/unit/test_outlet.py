@@ -9,6 +9,7 @@ from helix_temporal.activities._outlet import Keyed, Outlet
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.models.chunks import Custom
 from helix_temporal.models.records import EMPTY
+from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, StepInput
 from helix_temporal.models.tool_results import ChildEnd
 from helix_temporal.models.usage import UsageEntry
@@ -75,5 +76,5 @@ async def test_a_usage_store_with_errors_of_its_own_costs_no_turn(caplog: pytest
     result = StepInput(id="r.0", text="ok", call="c1", name="ask", child=child)
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
     with caplog.at_level(logging.WARNING):
-        await UsageLog(Fails()).children(ends)
+        await UsageLog(Fails()).results(ends, SliceState())
     assert "is not recorded: ConnectionResetError" in caplog.text
