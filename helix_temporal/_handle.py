@@ -8,6 +8,7 @@ from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import SessionUsage, TurnInfo
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
+from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult, SubmitReply
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk
@@ -87,6 +88,10 @@ class SessionHandle:
     async def state(self) -> SessionState | None:
         """As `SessionClient.state`."""
         return await self.client.state(self.session_id)
+
+    async def run(self, run_id: str) -> Run | None:
+        """As `SessionClient.run`."""
+        return await self.client.run(self.session_id, run_id)
 
     async def usage(self) -> SessionUsage:
         """As `SessionClient.usage`."""

@@ -20,6 +20,7 @@ from helix_temporal.models.handles import (
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.queries import MAX_LIMIT, Page
 from helix_temporal.models.records import Record
+from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskResult, CallPolicy
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import ListCheckpointsInput
@@ -106,6 +107,18 @@ class SessionReader:
         """
         reply = await self._look(LookRequest(show=ShowSessionInput(session_id=session_id)))
         return _given(reply.show).state
+
+    async def run(self, session_id: str, run_id: str) -> Run | None:
+        """One turn's run, as the session store has it: how far it is, and where its stream begins.
+
+        None where there is no such run, or no session store.
+
+        Args:
+            session_id: Whose.
+            run_id: As in `SessionInfo`, and in each chunk of the stream.
+        """
+        wanted = ShowSessionInput(session_id=session_id, run_id=run_id)
+        return _given((await self._look(LookRequest(show=wanted))).show).run
 
     async def usage(self, session_id: str) -> SessionUsage:
         """What the session used: by its thread, and what was recorded of it and all its descendants.

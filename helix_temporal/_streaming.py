@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, Final, Literal
 
 from helix_temporal.errors import (
@@ -42,6 +42,8 @@ class Follow:
         message_id: Only the turn that answers this message of the user's.
         until: Where to end.
         expected: Whether somebody still works on what is waited for, although the stream is silent.
+        begun: After which sequence the turn's chunks come, 0 where that is not known; asked where what came
+            first is not kept any more.
     """
 
     def __init__(
@@ -54,11 +56,12 @@ class Follow:
         message_id: str | None = None,
         until: Until = "turn",
         expected: Callable[[], bool] = lambda: False,
+        begun: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._store, self._session_id = store, session_id
         self._place = after
         self._turn = _Turn(run_id, message_id, until)
-        self._expected = expected
+        self._expected, self._begun = expected, begun
         self._over = False
 
     async def chunks(self) -> AsyncGenerator[StoredChunk]:
@@ -116,6 +119,8 @@ class Follow:
         place = self._place
         if isinstance(place, str):
             return await newest_turn(self._store, self._session_id)
+        if place is None:
+            return await self._first()
         if place and self._turn.unknown:
             # Which run answers the message was told before this place, if that lies within its turn.
             async with contextlib.aclosing(kept(self._store, self._session_id, place)) as earlier:
@@ -123,6 +128,15 @@ class Follow:
                     self._turn.takes(stored)
             self._over = self._turn.over
         return place
+
+    async def _first(self) -> int | None:
+        """Where all that is kept begins, and of one turn, where that began: it may be gone."""
+        info = await self._store.get_info(self._session_id)
+        if info is None or info.first_sequence == 1:
+            return None
+        if not self._turn.chosen:
+            return info.first_sequence - 1
+        return None if self._begun is None else await self._begun()
 
     async def _reader(self, pauses: "_Pauses") -> ResumableReader | None:
         assert not isinstance(self._place, str)
@@ -169,7 +183,7 @@ class _Turn:
 
     def __init__(self, run_id: str | None, message_id: str | None, until: Until) -> None:
         self._run_id, self._message_id, self.until = run_id, message_id, until
-        self._chosen = run_id is not None or message_id is not None
+        self.chosen = run_id is not None or message_id is not None
         self.open = self.over = False
 
     @property
@@ -181,11 +195,11 @@ class _Turn:
         """Whether the chunk is to be shown."""
         # Most chunks are pieces of text: only those that say where turns begin and end are decoded.
         if not any(name in stored.body for name in _MARKS):
-            return not self._chosen or self._is_ours(stored.run_id)
+            return not self.chosen or self._is_ours(stored.run_id)
         chunk = stored.chunk
         if isinstance(chunk, RunStarted):
             return self._begins(stored.run_id, chunk)
-        ours = not self._chosen or self._is_ours(stored.run_id)
+        ours = not self.chosen or self._is_ours(stored.run_id)
         if isinstance(chunk, RunEnded) and ours:
             self.open, self.over = False, self.until == "turn"
         elif isinstance(chunk, Suspended | RunPaused) and ours:
@@ -198,12 +212,12 @@ class _Turn:
         if self._message_id is not None and self._message_id in chunk.message_ids:
             self._run_id = run_id
         ours = self._is_ours(run_id)
-        if self.open and self._chosen and not ours:
+        if self.open and self.chosen and not ours:
             # Ours came to no end of its own: its workflow was terminated.
             self.over = self.until == "turn"
             return False
-        self.open = self.open or ours or not self._chosen
-        return ours or not self._chosen
+        self.open = self.open or ours or not self.chosen
+        return ours or not self.chosen
 
     def _is_ours(self, run_id: str) -> bool:
         """A turn that had to be run again is another run with the same beginning of its name."""

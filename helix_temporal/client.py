@@ -150,9 +150,19 @@ class SessionClient(Answering):
             InvalidConfigError: No stream store is known.
         """
         follow = Follow(
-            self.streams, session_id, after=after, run_id=run_id, message_id=message_id, until=until
+            self.streams,
+            session_id,
+            after=after,
+            run_id=run_id,
+            message_id=message_id,
+            until=until,
+            begun=None if run_id is None else lambda: self._begun(session_id, run_id),
         )
         return follow.chunks()
+
+    async def _begun(self, session_id: str, run_id: str) -> int:
+        run = await self.run(session_id, run_id)
+        return 0 if run is None else run.start_sequence
 
     def stream_ask(
         self,

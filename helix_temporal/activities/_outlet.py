@@ -106,6 +106,7 @@ class Outlet:
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
+        self._watched: dict[str, asyncio.Future[int | None]] = {}
         self.fenced: FencedError | None = None
 
     async def __aenter__(self) -> Self:
@@ -117,6 +118,7 @@ class Outlet:
     async def __aexit__(self, *_: object) -> None:
         """Stop, whatever is left."""
         self._off = True
+        self._tell_of_nothing()
         if self._later is not None:
             self._later.cancel()
         if self._task is not None:
@@ -129,6 +131,25 @@ class Outlet:
             self._waiting.extend(items)
             self._hurry.set()
             self._wake()
+
+    def watch(self, key: str) -> "asyncio.Future[int | None]":
+        """The sequence that the chunk gets which is put under a key, or that the first one under it has.
+
+        None where that cannot be told.
+        """
+        place = asyncio.get_running_loop().create_future()
+        if self._off:
+            place.set_result(None)
+        else:
+            self._watched[key] = place
+        return place
+
+    async def soon(self, place: "asyncio.Future[int | None]") -> int | None:
+        """Wait for what `watch` gave, but not for long."""
+        done, _ = await asyncio.wait([place], timeout=self._grace.seconds)
+        if not done:
+            self._grace.in_vain()
+        return place.result() if done else None
 
     def piece(
         self, kind: type[ChunkBase], field: str, text: str, *, at_once: bool = False, **fields: Any
@@ -225,8 +246,11 @@ class Outlet:
 
     async def _write(self, writer: StreamWriter, items: Sequence[Keyed]) -> None:
         items = _once(items)
+        keys = [each.key for each in items]
         try:
-            await writer.write_many([each.chunk for each in items], dedup_keys=[each.key for each in items])
+            written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
+            for key, sequence in zip(keys, written, strict=True):
+                self._tell_place(key, sequence)
         except _ITS_OWN:
             # One that cannot be written must not take the others along.
             for each in items:
@@ -234,6 +258,15 @@ class Outlet:
                     await writer.write_split(each.chunk, dedup_key=each.key)
                 except _ITS_OWN as error:
                     log.warning("stream of %s: a %s was left out: %s", self._what, each.chunk.type, error)
+
+    def _tell_place(self, key: str | None, sequence: int | None) -> None:
+        place = None if key is None else self._watched.pop(key, None)
+        if place is not None and not place.done():
+            place.set_result(sequence)
+
+    def _tell_of_nothing(self) -> None:
+        for key in [*self._watched]:
+            self._tell_place(key, None)
 
     def _switch_off(self, error: Exception) -> None:
         if isinstance(error, FencedError):
@@ -244,6 +277,7 @@ class Outlet:
             log.warning("stream of %s is off: %s: %s", self._what, type(error).__name__, said)
         self._off = True
         self._waiting.clear()
+        self._tell_of_nothing()
 
 
 def _once(items: Sequence[Keyed]) -> list[Keyed]:

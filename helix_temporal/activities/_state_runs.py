@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from helix_temporal.activities._state_staging import revive
@@ -17,16 +17,28 @@ _ANY: Final = frozenset(SessionStatus)
 _TRIES: Final = 5
 
 
-async def begin_run(store: SessionStore, request: RunStepInput, run_id: str, kept: SliceState) -> None:
+Place = Callable[[], Awaitable[int]]
+"""Tells after which sequence of the session's stream a turn's chunks come."""
+
+
+async def unknown() -> int:
+    """Nobody knows: all that is kept may be the turn's."""
+    return 0
+
+
+async def begin_run(
+    store: SessionStore, request: RunStepInput, run_id: str, kept: SliceState, place: int
+) -> None:
     """Record the run of a turn; one that was left behind by an earlier turn has ended.
 
-    ``kept`` is the thread's slice: a state that its store has lost is made from it.
+    ``kept`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
+    turn begins on the session's stream.
 
     Raises:
         FencedError: A newer open has the session.
     """
     session_id, epoch = request.session_id, request.epoch
-    run = NewRun(run_id=run_id, start_head=request.head)
+    run = NewRun(run_id=run_id, start_sequence=place, start_head=request.head)
     for _ in range(_TRIES):
         try:
             started = await store.start_run(session_id, run, expect_status=_ANY, epoch=epoch)

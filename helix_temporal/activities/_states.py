@@ -14,7 +14,7 @@ from typing import Any, Final
 from helix_temporal.activities import _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, settled, state_at
-from helix_temporal.activities._state_runs import begin_run, beside, end_run, give_up_run
+from helix_temporal.activities._state_runs import Place, begin_run, beside, end_run, give_up_run, unknown
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
@@ -213,17 +213,19 @@ class StateKeeper:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SliceState) -> None:
+    async def begin(self, request: RunStepInput, kept: SliceState, place: Place = unknown) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
             FencedError: A newer open has the session.
         """
         if request.run_id is not None:
-            await begin_run(self._store, request, request.run_id, kept)
+            await begin_run(self._store, request, request.run_id, kept, await place())
 
     @contextlib.asynccontextmanager
-    async def beginning(self, request: RunStepInput, kept: SliceState) -> AsyncIterator[None]:
+    async def beginning(
+        self, request: RunStepInput, kept: SliceState, place: Place = unknown
+    ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
         What is done within asks the model and appends its answer: one that is there has been paid for once,
@@ -234,10 +236,10 @@ class StateKeeper:
             FencedError: A newer open has the session.
         """
         if self._together is not None:
-            await self.begin(request, kept)
+            await self.begin(request, kept, place)
             yield
             return
-        async with beside(self.begin(request, kept)):
+        async with beside(self.begin(request, kept, place)):
             yield
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:

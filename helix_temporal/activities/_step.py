@@ -131,7 +131,7 @@ class Stepper:
         live: StepStream,
     ) -> RunStepResult:
         state = state_of(seen.view)
-        async with self._news.beginning(request, state):
+        async with self._news.beginning(request, state, live.place):
             answer, given = await ask_model(
                 agent, request, thread_id, state, seen.view, inputs, live, self._summaries
             )

@@ -4,6 +4,7 @@ import contextlib
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from helix_temporal.activities._state_runs import Place
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step_rules import parse_state, state_of
 from helix_temporal.activities._suspensions import step_waits, waits_at
@@ -20,11 +21,13 @@ class StepNews:
     def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
         self._agents, self._states = agents, states
 
-    def beginning(self, request: RunStepInput, kept: SliceState) -> AbstractAsyncContextManager[None]:
+    def beginning(
+        self, request: RunStepInput, kept: SliceState, place: Place
+    ) -> AbstractAsyncContextManager[None]:
         """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
-        return self._states.beginning(request, kept)
+        return self._states.beginning(request, kept, place)
 
     async def stood(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
         """A step was found: the attempt that made it may have died before its run was recorded."""

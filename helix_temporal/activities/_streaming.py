@@ -151,6 +151,7 @@ class StepStream:
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
         self._spoke = self._thought = self._thinks = False
         self._stands: list[Keyed] = []
+        self._begun: asyncio.Future[int | None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._outlet.__aenter__()
@@ -170,11 +171,19 @@ class StepStream:
 
     def begins(self, inputs: Sequence[Message]) -> None:
         """The model is about to be called with these inputs."""
+        begins = made.turn_begins(self._request, inputs)
+        if begins and begins[0].key is not None:
+            self._begun = self._outlet.watch(begins[0].key)
         self._outlet.put(
-            *made.turn_begins(self._request, inputs),
+            *begins,
             *made.tools_end(self._request, self._agent, inputs),
             *made.step_begins(self._request, self.message_id, self.number, self._attempt),
         )
+
+    async def place(self) -> int:
+        """After which sequence the turn's chunks come, the same for every attempt; 0 where nobody knows."""
+        found = None if self._begun is None else await self._outlet.soon(self._begun)
+        return 0 if found is None else found - 1
 
     async def on_event(self, event: ModelEvent) -> None:
         """Show a piece of the model's answer.

@@ -70,7 +70,11 @@ class SessionReads:
     @activity.defn(name="helix.sessions.show")
     @typed
     async def show(self, request: ShowSessionInput) -> ShowSessionResult:
-        """The state from the session store, or where it has none, what the thread's slice says."""
+        """The state from the session store, or where it has none, what the thread's slice says; or a run."""
+        if request.run_id is not None:
+            store = self._sessions
+            run = None if store is None else await store.get_run(request.session_id, request.run_id)
+            return ShowSessionResult(run=run)
         state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
         if state is None and (facts := await self._facts(request.thread)) is not None:
             state = _from_slice(request, facts)

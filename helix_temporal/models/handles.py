@@ -12,6 +12,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import RewindResult, UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.states import SessionState
@@ -76,10 +77,15 @@ class FindTurnResult(Model):
 
 
 class ShowSessionInput(Model):
-    """Names a session, and its thread where that has another id."""
+    """Names a session, and its thread where that has another id.
+
+    Attributes:
+        run_id: One of its runs, which is wanted instead of the state.
+    """
 
     session_id: Id
     thread_id: Id | None = None
+    run_id: Id | None = None
 
     @property
     def thread(self) -> str:
@@ -88,9 +94,10 @@ class ShowSessionInput(Model):
 
 
 class ShowSessionResult(Model):
-    """The state; None if there is no such session."""
+    """The state, or the run; None if there is no such session or run."""
 
     state: SessionState | None = None
+    run: Run | None = None
 
 
 class SessionUsage(Model):

@@ -31,7 +31,8 @@ class NewRun(StoredModel):
     """A run to start.
 
     Attributes:
-        start_sequence: Position of the session's stream at the start.
+        start_sequence: After this sequence of the session's stream the run's chunks come; 0 where that is
+            not known.
     """
 
     run_id: Id

@@ -8,17 +8,33 @@ import pytest
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step import Stepper
+from helix_temporal.activities._streaming import Streaming
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, StoreUnavailableError
+from helix_temporal.models.chunks import TextDelta
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.stores._stream_writer import Writing
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
+from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions import RecordSessions
 
 EPOCH = 1_800_000_000_000_000
+
+
+class Streams(MemoryStreams):
+    """Where sessions are shown, unless it hangs."""
+
+    hangs = False
+
+    async def create_writer(self, *args: Any, **options: Any) -> Writing:
+        """See the class."""
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().create_writer(*args, **options)
 
 
 class Scene:
@@ -30,7 +46,11 @@ class Scene:
         self.threads = HotThreads(backend.threads)
         self.keeper = StateKeeper(self.store, self.threads)
         agents = AgentRegistry([Agent(name="main", model=self)])
-        self.stepper = Stepper(self.threads, agents, Payloads(backend.payloads), states=self.keeper)
+        self.streams = Streams()
+        streaming = Streaming(self.streams)
+        self.stepper = Stepper(
+            self.threads, agents, Payloads(backend.payloads), states=self.keeper, streams=streaming
+        )
         self.calls = 0
         self.called = asyncio.Event()
         self.answers = asyncio.Event()
@@ -168,3 +188,39 @@ async def test_a_session_that_another_has_tells_so(scene: Scene, monkeypatch: py
     monkeypatch.setattr(scene.store, "start_run", fenced)
     with pytest.raises(FencedError):
         await scene.stepper.run(request)
+
+
+async def test_a_run_begins_on_its_stream_where_its_first_attempt_began(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who begins there sees all attempts, and nothing of the turns before."""
+    request = await scene.open()
+    earlier = await scene.streams.create_writer("s", agent_id="earlier")
+    await earlier.write_many([TextDelta(delta="of"), TextDelta(delta="old")])
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("the database is away")
+
+    async def fails(_: ModelRequest) -> ModelResponse:
+        raise RuntimeError("no model")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.store, "start_run", away)
+        patched.setattr(scene, "generate", fails)
+        with pytest.raises(RuntimeError):
+            await scene.stepper.run(request)
+    await scene.stepper.run(request)
+    run = await scene.store.get_run("s", "run")
+    assert run is not None
+    chunks = scene.streams.get_chunks_sync("s")
+    assert (run.start_sequence, chunks[2].type, chunks[3].type) == (2, "run_started", "step_started")
+    assert [chunk.type for chunk in chunks].count("step_started") == 2
+
+
+async def test_a_stream_that_hangs_holds_no_record_up(scene: Scene) -> None:
+    """The run is there to be stopped; where it begins on its stream is not known."""
+    scene.streams.hangs = True
+    await scene.stepper.run(await scene.open())
+    run = await scene.store.get_run("s", "run")
+    assert run is not None
+    assert (run.status, run.start_sequence) == (RunStatus.COMPLETED, 0)

@@ -127,6 +127,42 @@ async def test_a_trimmed_place_is_told_with_the_first_that_is_there() -> None:
     assert caught.value.facts["first_available"] == 4
 
 
+async def trimmed() -> MemoryStreams:
+    """Two turns, of which the first is kept in part."""
+    store = MemoryStreams(StreamLimits(max_chunks=4))
+    await write(store, *turn("a"))
+    await write(store, *turn("b", message="m2"), run_id="r2")
+    return store
+
+
+async def test_all_that_is_kept_begins_where_it_is_kept() -> None:
+    """Nobody asked for what is gone."""
+    assert await sequences(Follow(await trimmed(), "s1")) == [3]
+    assert await sequences(Follow(await trimmed(), "s1", after=3)) == [4, 5, 6]
+
+
+async def test_a_run_is_read_from_where_it_began() -> None:
+    """Its own chunks are kept, whatever was trimmed before it."""
+
+    async def begun() -> int:
+        return 3
+
+    store = await trimmed()
+    assert await sequences(Follow(store, "s1", run_id="r2", begun=begun)) == [4, 5, 6]
+
+
+async def test_a_run_whose_beginning_is_gone_is_told_so() -> None:
+    """Waiting for it would take for ever."""
+
+    async def begun() -> int:
+        return 0
+
+    with pytest.raises(StreamTruncatedError):
+        await sequences(Follow(await trimmed(), "s1", run_id="r1", begun=begun))
+    with pytest.raises(StreamTruncatedError):
+        await sequences(Follow(await trimmed(), "s1", message_id="m1"))
+
+
 async def test_the_newest_turn_is_found_where_it_begins() -> None:
     """A page that has loaded the history wants what is not in it yet."""
     store = MemoryStreams()

@@ -1,0 +1,28 @@
+"""Streams beside each pairing of stores: where runs begin on them, how they end, what deletes them."""
+
+import pytest
+
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.settings import Settings
+from tests.workflows._desk import Desk
+from tests.workflows.test_states import PAIRINGS, place, served
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["place"]
+
+
+@pytest.mark.parametrize("place", PAIRINGS, indirect=True)
+async def test_a_run_says_where_it_begins_on_its_stream(place: Settings, sid: str) -> None:
+    """Whoever has a run's name reads its chunks, and nothing of the year before it."""
+    async with served(place, Desk()) as stand:
+        handle = stand.sessions.session(sid, agent="main")
+        shown = [[each async for each in handle.stream_ask(text)] for text in ("one", "two")]
+        for turn in shown:
+            run = await handle.run(turn[0].run_id)
+            assert run is not None
+            assert (run.status, run.start_sequence) == (RunStatus.COMPLETED, turn[0].sequence - 1)
+            again = handle.stream(after=run.start_sequence, run_id=run.run_id)
+            assert [each.sequence async for each in again] == [each.sequence for each in turn]
+        assert await handle.run("nobody's") is None
+        await stand.finish(sid)
