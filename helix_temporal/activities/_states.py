@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.activities import _state_staging
+from helix_temporal.activities import _state_runs, _state_staging
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, settled, state_at
-from helix_temporal.activities._state_runs import Place, begin_run, beside, end_run, give_up_run, unknown
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
@@ -57,10 +56,12 @@ class OpenedState:
     Attributes:
         values: The custom state.
         notes: What had to be put right, for the session's receipts.
+        left: The run of a turn that an earlier execution left behind.
     """
 
     values: Mapping[str, Any]
     notes: tuple[Receipt, ...] = ()
+    left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +120,30 @@ class StateKeeper:
             state, notes = await self._follow_cut(request, state, header)
         elif header.head.position == header.committed:
             state, notes = await self._catch_up(request, state, header, kept)
-        await self._settle_run(request, state, header)
+        left = await self._settle_run(request, state, header)
         values = _state_staging.shown(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
-            return OpenedState(kept.values, (*notes, Receipt(name="state", ok=False, detail=note)))
-        return OpenedState(values, notes)
+            return OpenedState(kept.values, (*notes, Receipt(name="state", ok=False, detail=note)), left)
+        return OpenedState(values, notes, left)
 
-    async def _settle_run(self, request: OpenSessionInput, state: SessionState, header: HotHeader) -> None:
+    async def _settle_run(
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader
+    ) -> str | None:
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
         await self.children.cut(session_id, request.cut_children, epoch)
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
+                await _state_runs.give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
             await self.children.left(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
-            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
+            await _state_runs.give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
             await self.children.left(session_id, epoch)
+            return run_id
         elif run_id is not None:
             await _state_staging.drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
+        return None
 
     async def _follow_cut(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
@@ -213,18 +218,20 @@ class StateKeeper:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SliceState, place: Place = unknown) -> None:
+    async def begin(
+        self, request: RunStepInput, kept: SliceState, place: _state_runs.Place = _state_runs.unknown
+    ) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
             FencedError: A newer open has the session.
         """
         if request.run_id is not None:
-            await begin_run(self._store, request, request.run_id, kept, await place())
+            await _state_runs.begin_run(self._store, request, request.run_id, kept, await place())
 
     @contextlib.asynccontextmanager
     async def beginning(
-        self, request: RunStepInput, kept: SliceState, place: Place = unknown
+        self, request: RunStepInput, kept: SliceState, place: _state_runs.Place = _state_runs.unknown
     ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
@@ -239,7 +246,7 @@ class StateKeeper:
             await self.begin(request, kept, place)
             yield
             return
-        async with beside(self.begin(request, kept, place)):
+        async with _state_runs.beside(self.begin(request, kept, place)):
             yield
 
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
@@ -345,11 +352,9 @@ class StateKeeper:
 
     # -- end
 
-    async def run_under_way(self, session_id: str) -> str | None:
-        """The session's run that has not ended; None for one that waits for people, which may go on."""
-        state = await self._store.load_state(session_id)
-        waits = state is not None and state.suspension_context is not None
-        return None if state is None or waits else state.current_run_id
+    async def run_under_way(self, session_id: str, known: str | None = None) -> str | None:
+        """See `run_under_way`."""
+        return await _state_runs.run_under_way(self._store, session_id, known)
 
     async def close(self, request: SaveValuesInput) -> None:
         """Store how the session ended.
@@ -368,7 +373,7 @@ class StateKeeper:
             await self.children.left(request.session_id, epoch)
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
-            await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
+            await _state_runs.end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
 
         def closed(state: SessionState) -> Mapping[str, Any]:
             update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}

@@ -83,8 +83,14 @@ class Streaming:
         items = made.turn_ends(request, inputs, head)
         await self._tell(request.session_id, made.run_of(request), request.epoch, items)
 
-    async def opened(self, request: OpenSessionInput, epoch: int) -> None:
-        """A session was opened again because its turn was aborted, or was taken back to an earlier turn."""
+    async def opened(self, request: OpenSessionInput, epoch: int, left: str | None = None) -> None:
+        """A session was opened again because its turn was aborted, or was taken back to an earlier turn.
+
+        ``left`` is the run of a turn that an earlier execution left behind.
+        """
+        if left is not None:
+            cut = made.turn_is_cut(left, RunStatus.SUPERSEDED, "superseded")
+            await self._tell(request.session_id, left, epoch, [cut])
         if request.abandoned is not None:
             cut = made.turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
             await self._tell(request.session_id, request.abandoned, epoch, [cut])

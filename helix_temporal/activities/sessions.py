@@ -9,7 +9,7 @@ from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
-from helix_temporal.activities._step_rules import check_values
+from helix_temporal.activities._step_rules import check_values, parse_state
 from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._suspensions import (
     kept_head,
@@ -48,6 +48,7 @@ from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import (
     Create,
     ForkThread,
+    OpenedThread,
     OpenThread,
     Progress,
     ReadPage,
@@ -63,6 +64,11 @@ def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any
     """What is known of calls that wait or waited; only what is there: histories stay small."""
     found = {"suspended": suspended, "answered": stored.answered}
     return {name: value for name, value in found.items() if value}
+
+
+def _cut_off(request: OpenSessionInput, opened: OpenedThread, found: SliceState) -> str | None:
+    """The run of a turn that an earlier execution left behind, as far as the thread knows."""
+    return found.run if opened.cut and request.reopen is None else None
 
 
 def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState) -> OpenThread:
@@ -123,7 +129,7 @@ class SessionActivities:
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
             suspended = await self._suspended(request, header, stored)
-            await self._streams.opened(request, epoch)
+            await self._streams.opened(request, epoch, kept.left or _cut_off(request, opened, found))
         return OpenSessionResult(
             handle=tidy.handle(),
             facts=agent.facts(),
@@ -163,14 +169,23 @@ class SessionActivities:
         version = 0 if request.values is None else await self._save_values(request, request.values)
         if request.known is not None or request.suspended is not None or request.answered:
             version = await save_waits(self._threads, request)
+        if self._states is not None and request.suspended is not None and request.session_id is not None:
+            await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
+        if request.ends_run and request.session_id is not None:
+            await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
-            if request.suspended is not None and request.session_id is not None:
-                await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
-            if request.ends_run and request.session_id is not None:
-                run_id = await self._states.run_under_way(request.session_id)
-                await self._streams.closes(request, run_id)
             await self._states.close(request)
         return SaveValuesResult(version=version)
+
+    async def _cut_run(self, request: SaveValuesInput, session_id: str) -> str | None:
+        """The run of the turn that comes to no end of its own; None if it has ended, or may go on."""
+        if self._states is not None:
+            return await self._states.run_under_way(session_id, request.run_id)
+        if request.run_id is None:
+            return None
+        facts = await self._threads.facts(request.thread_id)
+        whole = facts.head.position == facts.committed and parse_state(facts.slice).run == request.run_id
+        return None if whole else request.run_id
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)

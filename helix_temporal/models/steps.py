@@ -204,6 +204,7 @@ class SaveValuesInput(Model):
         changed: Keys that the application changed or removed; None: all of ``values`` count.
         session_id: With ``status``: the session store is told.
         ends_run: The turn under way did not come to its end.
+        run_id: Of that turn.
         cut_children: Sub-agents' sessions whose calls were cut off.
         known: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents are among that.
@@ -222,6 +223,7 @@ class SaveValuesInput(Model):
     known: tuple[KnownCall, ...] | None = None
     suspended: Suspension | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    run_id: str | None = None
 
 
 class SaveValuesResult(Model):

@@ -26,8 +26,9 @@ class Ending:
     Attributes:
         values: The application's values if they are not saved.
         changed: Keys that the application changed.
-        status: For the session store.
+        status: For the session store, and those who watch.
         closes: Shut the epoch: a step may still be running somewhere.
+        run_id: Of the turn that comes to no end of its own.
         known: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents sleep.
         answered: Calls that were answered, to be remembered.
@@ -38,6 +39,7 @@ class Ending:
     status: str
     error: str | None = None
     closes: bool = False
+    run_id: str | None = None
     known: tuple[KnownCall, ...] | None = None
     suspended: Suspension | None = None
     answered: tuple[AnsweredCall, ...] = ()
@@ -53,7 +55,9 @@ class Ending:
         told: dict[str, Any] = {"session_id": session_id, "status": self.status}
         if self.error is not None:
             told["error"] = self.error
-        return told | ({"ends_run": True} if self.closes else {})
+        if self.closes:
+            told["ends_run"] = True
+        return told | ({} if self.run_id is None else {"run_id": self.run_id})
 
 
 class Finaliser:
@@ -84,7 +88,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
         await self._calls.children.ended(self._on_cancel)
-        if ending.in_slice or self._calls.policy.keeps_state:
+        if self._has_news(ending):
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:
             receipts.append(await self._flush(talk, closes=closes))
@@ -97,14 +101,21 @@ class Finaliser:
             receipts.append(Receipt(name="repair", ok=True, detail=mended))
         return tuple(receipts)
 
+    def _has_news(self, ending: "Ending") -> bool:
+        """Whether there is anything to save, or to tell those who watch."""
+        if ending.in_slice or self._calls.policy.keeps_state:
+            return True
+        return ending.run_id is not None and workflow.patched("helix-end-is-told")
+
     async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
         cut = self._calls.children.taken_cut()
+        told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
             thread_id=talk.request.thread_id,
             epoch=talk.handle.epoch,
             values=ending.values,
             **({} if ending.values is None else {"changed": ending.changed}),
-            **(ending.told(talk.request.session_id) if self._calls.policy.keeps_state else {}),
+            **(ending.told(talk.request.session_id) if told else {}),
             **({"cut_children": cut} if cut else {}),
             **_known(ending),
         )

@@ -37,6 +37,7 @@ class Serving:
     ) -> None:
         self._input, self._live, self._calls = input, live, calls
         self._events, self._values = events, values
+        self._unended: Turn | None = None
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
@@ -70,18 +71,23 @@ class Serving:
             running = turn.give_up(suspended, reason)
         await self._follow(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
 
-    async def end_suspended(self, finaliser: Finaliser) -> None:
-        """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can."""
+    async def end_suspended(self, finaliser: Finaliser) -> str | None:
+        """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
+
+        Returns:
+            The run of a turn that comes to no end of its own; None for one that waits, and may go on.
+        """
         live = self._live
         suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
         if suspended is None:
             self._calls.children.dismiss(live.open.request)
-            return
+            return None if self._unended is None else self._unended.run_id
         live.waits.give_up(INTERRUPTED)
         turn = self._turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.to_the_end("end_turn", ended)
         live.notes = (*live.notes, receipt)
+        return None
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         try:
@@ -106,6 +112,13 @@ class Serving:
         return turn
 
     async def _follow(
+        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
+    ) -> None:
+        self._unended = turn
+        await self._followed(turn, task, start, entries)
+        self._unended = None
+
+    async def _followed(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
         live, before = self._live, Known.of(self._values.now)

@@ -345,9 +345,9 @@ class AgentSession:
         committed = 0
         if self._live.talk is not None:
             finaliser = self._finaliser()
-            await self._serving.end_suspended(finaliser)
+            run_id = await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(*self._unsaved(), status, self._live.error, closes=True)
+            ending = Ending(*self._unsaved(), status, self._live.error, closes=True, run_id=run_id)
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
