@@ -105,7 +105,7 @@ class Backends:
     def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
         records = self._places[self.settings.state_in].sessions
         beside = shared and self.settings.threads_in == self.settings.state_in
-        store = RecordSessions(records, self.threads, together=beside)
+        store = RecordSessions(records, self.threads, together=beside, streams=self.streams)
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RecordSessions(records)
@@ -184,9 +184,9 @@ class Backends:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionStoreActivities(self.sessions, max_payload=limit, streams=self.streams),
+            SessionStoreActivities(self.sessions, max_payload=limit),
             CheckpointActivities(self.sessions, max_payload=limit),
-            CleanupActivities(Cleanup(self.sessions, self.workspaces, self.streams), beat_every=every),
+            CleanupActivities(Cleanup(self.sessions, self.workspaces), beat_every=every),
         )
 
     def session_activities(self, registry: AgentRegistry) -> SessionActivities:

@@ -57,7 +57,6 @@ from helix_temporal.models.store_calls import (
     UpdateStatusInput,
 )
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.streams import StreamStore
 
 
 def checked_size(result: Model, limit: int, what: str) -> None:
@@ -78,7 +77,6 @@ class SessionStoreActivities:
 
     Args:
         max_payload: Bytes that a result may have.
-        streams: Where sessions are shown: what was shown of a session goes with it.
     """
 
     def __init__(
@@ -86,9 +84,8 @@ class SessionStoreActivities:
         store: SessionStore,
         *,
         max_payload: int = 256 * 1024,
-        streams: StreamStore | None = None,
     ) -> None:
-        self._store, self._max_payload, self._streams = store, max_payload, streams
+        self._store, self._max_payload = store, max_payload
 
     @activity.defn(name="helix.sessions.create")
     @typed
@@ -162,12 +159,10 @@ class SessionStoreActivities:
     @activity.defn(name="helix.sessions.delete")
     @typed
     async def delete(self, request: DeleteSessionInput) -> DeleteSessionResult:
-        """As `SessionStore.delete_session`; what was shown of it goes, too."""
+        """As `SessionStore.delete_session`."""
         deleted = await self._store.delete_session(
             request.session_id, expected_version=request.expected_version, epoch=request.epoch
         )
-        if self._streams is not None:
-            await self._streams.delete_stream(request.session_id)
         return DeleteSessionResult(deleted=deleted)
 
     @activity.defn(name="helix.sessions.fork")

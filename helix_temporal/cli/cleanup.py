@@ -80,7 +80,7 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) 
                 "sessions are in no store that can be reached from here;"
                 " give HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
             )
-        work = Cleanup(backends.sessions, backends.workspaces, backends.streams)
+        work = Cleanup(backends.sessions, backends.workspaces)
         errors = 0
         if wanted.expired is not None:
             ended = await work.expired(wanted.expired, _expired_told())

@@ -19,7 +19,6 @@ from helix_temporal.models.cleanup import (
 from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 
 T = TypeVar("T")
@@ -40,16 +39,12 @@ class Cleanup:
     Args:
         workspaces: Providers of workspaces by id.  Snapshots whose provider is not here are an error
             in the summary, and stay marked.
-        streams: Where sessions are shown: what was shown of a session goes with it.
     """
 
     def __init__(
-        self,
-        store: SessionStore,
-        workspaces: Mapping[str, WorkspaceProvider] | None = None,
-        streams: StreamStore | None = None,
+        self, store: SessionStore, workspaces: Mapping[str, WorkspaceProvider] | None = None
     ) -> None:
-        self._store, self._workspaces, self._streams = store, dict(workspaces or {}), streams
+        self._store, self._workspaces = store, dict(workspaces or {})
 
     async def expired(
         self,
@@ -231,26 +226,25 @@ class Cleanup:
             if state is not None and state.workspaces:
                 version, deleted = await self._emptied(state, version)
                 summary = summary.plus(snapshots_deleted=deleted)
-            gone = await _tried(
-                session_id, "delete", self._store.delete_session(session_id, expected_version=version)
-            )
+            gone = await _tried(session_id, "delete", self._gone(session_id, version))
         except (StaleStateError, SessionNotFoundError):
             return summary.plus(changed=1)
         except _KeptError as kept:
             return summary.plus(snapshots_deleted=kept.deleted).failed(kept.error)
         if isinstance(gone, CleanupError):
             return summary.failed(gone)
-        return await self._hide(session_id, summary.plus(deleted=gone))
+        deleted, left = gone
+        summary = summary.plus(deleted=deleted)
+        return summary if left is None else summary.failed(left)
 
-    async def _hide(self, session_id: str, summary: AgeCleanupSummary) -> AgeCleanupSummary:
-        """Delete the stream of a session that is gone: no later clean-up would find it."""
-        if self._streams is None:
-            return summary
+    async def _gone(self, session_id: str, version: int) -> tuple[bool, CleanupError | None]:
+        """Delete a session: whether it is gone, and what is left of it that no clean-up would find."""
         try:
-            await self._streams.delete_stream(session_id)
-        except HelixError as error:
-            return summary.failed(_named(session_id, "delete", error))
-        return summary
+            return await self._store.delete_session(session_id, expected_version=version), None
+        except StoreUnavailableError as error:
+            if await self._store.session_exists(session_id):
+                raise
+            return True, _named(session_id, "delete", error)
 
     async def _emptied(self, state: SessionState, version: int) -> tuple[int, int]:
         """Delete the snapshots of a session that is to go: its version then, and how many there were.

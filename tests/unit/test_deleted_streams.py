@@ -4,76 +4,98 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.states import SessionStoreActivities
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.chunks import TextDelta
 from helix_temporal.models.cleanup import CleanUpOldInput
 from helix_temporal.models.store_calls import DeleteSessionInput
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.storage import StoreSessionStorage
 
 OLD = CleanUpOldInput(max_age_ms=1000)
 
 
-class Away(MemoryStreams):
-    """That does not answer."""
+class Streams(MemoryStreams):
+    """That may not answer."""
+
+    away = False
 
     async def delete_stream(self, stream_id: str) -> bool:
         """See the class."""
-        raise StoreUnavailableError(f"stream {stream_id!r}: no answer")
+        if self.away:
+            raise StoreUnavailableError(f"stream {stream_id!r}: no answer")
+        return await super().delete_stream(stream_id)
 
 
 @pytest.fixture
-async def store() -> RecordSessions:
-    """With a session ``s`` that nobody has changed for a minute."""
-    now = [1_000_000.0]
-    threads = MemoryThreads()
-    store = RecordSessions(MemorySessions(threads, clock=lambda: now[0]), HotThreads(threads))
-    await store.create_session("s")
-    now[0] += 60
-    return store
-
-
-@pytest.fixture
-async def streams() -> MemoryStreams:
+async def streams() -> Streams:
     """Where ``s`` was shown."""
-    streams = MemoryStreams()
+    streams = Streams()
     writer = await streams.create_writer("s", agent_id="r")
     await writer.write(TextDelta(delta="what somebody said"))
     return streams
 
 
+@pytest.fixture
+async def store(streams: Streams) -> RecordSessions:
+    """With a session ``s`` that nobody has changed for a minute."""
+    now = [1_000_000.0]
+    threads = MemoryThreads()
+    records = MemorySessions(threads, clock=lambda: now[0])
+    store = RecordSessions(records, HotThreads(threads), streams=streams)
+    await store.create_session("s")
+    now[0] += 60
+    return store
+
+
 async def test_a_session_that_is_deleted_takes_its_stream_along(
-    store: RecordSessions, streams: MemoryStreams
+    store: RecordSessions, streams: Streams
 ) -> None:
     """Whoever asks for what was said to be deleted does not want it to be shown for another day."""
-    delete = SessionStoreActivities(store, streams=streams).delete
-    await ActivityEnvironment().run(delete, DeleteSessionInput(session_id="s"))
+    await ActivityEnvironment().run(SessionStoreActivities(store).delete, DeleteSessionInput(session_id="s"))
     assert await streams.get_info("s") is None
 
 
-async def test_an_attempt_whose_first_deleted_the_session_deletes_the_stream(
-    store: RecordSessions, streams: MemoryStreams
+async def test_a_repeat_deletes_what_the_first_attempt_has_left(
+    store: RecordSessions, streams: Streams
 ) -> None:
-    """The worker may have died between the two."""
-    await store.delete_session("s")
-    delete = SessionStoreActivities(store, streams=streams).delete
-    await ActivityEnvironment().run(delete, DeleteSessionInput(session_id="s"))
+    """The stream's store was away, or the worker died between the two."""
+    streams.away = True
+    with pytest.raises(StoreUnavailableError):
+        await store.delete_session("s")
+    streams.away = False
+    assert not await store.delete_session("s")
     assert await streams.get_info("s") is None
 
 
-async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, streams: MemoryStreams) -> None:
+async def test_a_session_that_was_changed_keeps_its_stream(store: RecordSessions, streams: Streams) -> None:
+    """Nothing of what was refused is done."""
+    with pytest.raises(StaleStateError):
+        await store.delete_session("s", expected_version=7)
+    assert await streams.get_info("s") is not None
+
+
+async def test_the_facades_sessions_take_their_streams_along(store: RecordSessions, streams: Streams) -> None:
+    """Whichever door a session is deleted by."""
+    await StoreSessionStorage(store, MemoryLocks()).delete("s")
+    assert await streams.get_info("s") is None
+
+
+async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, streams: Streams) -> None:
     """Retention counts for copies, too."""
-    summary = await Cleanup(store, streams=streams).old(OLD)
+    summary = await Cleanup(store).old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 0)
     assert await streams.get_info("s") is None
 
 
-async def test_a_stream_that_stays_is_named(store: RecordSessions) -> None:
+async def test_a_stream_that_stays_is_named(store: RecordSessions, streams: Streams) -> None:
     """The session is gone, so that no later clean-up would find its stream: somebody must know."""
-    summary = await Cleanup(store, streams=Away()).old(OLD)
+    streams.away = True
+    summary = await Cleanup(store).old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 1)
     assert summary.errors[0].session_id == "s"

@@ -1,4 +1,4 @@
-"""Whatever becomes of a turn, those who watch it see its end and how it ended: with a session store and without."""
+"""Whatever becomes of a turn, who watches sees its end and how it ended, with a session store or without."""
 
 import asyncio
 import uuid

@@ -26,3 +26,18 @@ async def test_a_run_says_where_it_begins_on_its_stream(place: Settings, sid: st
             assert [each.sequence async for each in again] == [each.sequence for each in turn]
         assert await handle.run("nobody's") is None
         await stand.finish(sid)
+
+
+@pytest.mark.parametrize("place", PAIRINGS, indirect=True)
+async def test_a_deleted_session_takes_its_stream_along(place: Settings, sid: str) -> None:
+    """Whoever has a conversation deleted has all of it deleted: by its thread, and at the store itself."""
+    async with served(place, Desk()) as stand:
+        store, streams = stand.served.plugin.backends.sessions, stand.sessions.streams
+        assert store is not None
+        for name in (f"{sid}-thread", f"{sid}-store"):
+            await stand.sessions.ask(name, "hello", agent="main")
+            await stand.finish(name)
+            assert await streams.get_info(name) is not None
+        await stand.sessions.delete(f"{sid}-thread")
+        assert await store.delete_session(f"{sid}-store")
+        assert [await streams.get_info(f"{sid}-{each}") for each in ("thread", "store")] == [None, None]

@@ -150,10 +150,11 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
     ) -> bool:
         """Remove everything of the session but its usage; False if there was none.
 
-        Its thread goes too, if this store has one for it.
+        Its thread and its stream go too, if this store has them.
 
         Raises:
             StaleStateError: ``expected_version`` is given and another.
+            StoreUnavailableError: Something of it may be left; a repeat removes that.
         """
         ...
 

@@ -19,8 +19,8 @@ class WholePart(MessagesPart):
     ) -> bool:
         """See `SessionStore.delete_session`.
 
-        The state goes first, with all records, then the thread; a crash between the two leaves the
-        thread alone, which a repeat of this call removes.
+        The state goes first, with all records, then the thread, then the stream; after a crash in between a
+        repeat of this call removes what is left.
         """
         expected = checked_version(expected_version)
         call = Call("delete_session", session_id, epoch=epoch)
@@ -37,6 +37,8 @@ class WholePart(MessagesPart):
         deleted = await self._made(call, self._whole, decide, bool)
         if known[0] is not None:
             await self._threads.delete(session_id, known[0])
+        if self._streams is not None:
+            await self._streams.delete_stream(session_id)
         return deleted
 
     async def fork_session(

@@ -20,6 +20,7 @@ class RecordSessions(LifePart, CheckpointsPart, CommitPart, RunsPart, WholePart,
             and a state are committed in one unit; by default they are, if the backend has any.  With
             threads elsewhere (Redis beside PostgreSQL) it must be False.
         require_epoch: Refuse writes of a session's writer that name no epoch.
+        streams: Where sessions are shown: what was shown of one goes with it.
 
     Raises:
         InvalidConfigError: ``together`` over a backend that keeps no threads.
