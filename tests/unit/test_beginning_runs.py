@@ -160,9 +160,10 @@ async def test_a_cancelled_step_leaves_nothing_under_way(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record that hangs does not outlive its activity."""
-    request, ended = await scene.open(), asyncio.Event()
+    request, began, ended = await scene.open(), asyncio.Event(), asyncio.Event()
 
     async def hangs(*_: Any, **__: Any) -> Any:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -172,6 +173,7 @@ async def test_a_cancelled_step_leaves_nothing_under_way(
     scene.answers.clear()
     step = asyncio.create_task(scene.stepper.run(request))
     await scene.called.wait()
+    await began.wait()
     step.cancel()
     with pytest.raises(asyncio.CancelledError):
         await step

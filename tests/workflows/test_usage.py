@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def sums(stand: Stand, session_id: str, *, whole: bool = False) -> UsageRollup:
     usage = stand.served.plugin.backends.usage
-    found = await usage.get_rollup(session_id, include_sub_agents=whole)
+    found: UsageRollup | None = await usage.get_rollup(session_id, include_sub_agents=whole)
     assert found is not None
     return found
 

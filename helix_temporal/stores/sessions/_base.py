@@ -13,7 +13,6 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecords,
     Wanted,
 )
-from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import _orders
 from helix_temporal.stores.sessions._checks import checked_limit
@@ -36,11 +35,9 @@ class Base:
         *,
         together: bool | None = None,
         require_epoch: bool = False,
-        streams: StreamStore | None = None,
     ) -> None:
         if together and not records.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self._streams = streams
         self._loop = Loop(records, require_epoch=require_epoch)
         self._threads = Threads(
             threads, records, together=records.keeps_threads if together is None else together

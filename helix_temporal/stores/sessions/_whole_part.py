@@ -4,6 +4,9 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import _checkpoints, _forks
 from helix_temporal.stores.sessions._checks import checked_count, checked_version
 from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
@@ -13,6 +16,18 @@ from helix_temporal.stores.sessions._messages_part import MessagesPart
 
 class WholePart(MessagesPart):
     """See `SessionStore`."""
+
+    def __init__(
+        self,
+        records: SessionRecords,
+        threads: ThreadStore | None = None,
+        *,
+        together: bool | None = None,
+        require_epoch: bool = False,
+        streams: StreamStore | None = None,
+    ) -> None:
+        super().__init__(records, threads, together=together, require_epoch=require_epoch)
+        self._streams = streams
 
     async def delete_session(
         self, session_id: str, *, expected_version: int | None = None, epoch: int | None = None
