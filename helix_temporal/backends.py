@@ -162,10 +162,8 @@ class Backends:
             streams=self._streaming,
             used=self._used,
         )
-        locks, usage = (
-            LockActivities(self.locks),
-            UsageActivities(self.usage, max_payload=limits.payload_bytes),
-        )
+        locks = LockActivities(self.locks)
+        usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
         reads = SessionReads(
             self.threads,
             self.payloads,
