@@ -25,7 +25,7 @@ from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier import Backlog, BlobPayloads, Held, TieredThreads, V1Snapshots
+from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
 from helix_temporal.settings import Settings
 from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.alone import HotThreads
@@ -93,7 +93,7 @@ class Backends:
         payloads: PayloadStore = hot_payloads
         if self.blobs is not None:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
-            payloads = BlobPayloads(self.blobs, self.tiered.layout)
+            payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None

@@ -2,8 +2,7 @@
 
 from helix_temporal.coldtier._flushing import Backlog
 from helix_temporal.coldtier._legacy import V1Snapshots
-from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.coldtier._tier import TieredThreads
 from helix_temporal.coldtier._trimming import Held
 
-__all__ = ["Backlog", "BlobPayloads", "Held", "TieredThreads", "V1Snapshots"]
+__all__ = ["Backlog", "Held", "TieredThreads", "V1Snapshots"]

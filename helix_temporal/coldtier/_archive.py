@@ -5,7 +5,7 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
@@ -122,12 +122,16 @@ class Archive:
     ) -> None:
         """Write a plan's objects, then swap the manifest in.
 
+        Where there is none yet, one that only names the thread may precede the objects: `named`.
+
         Raises:
             ConditionFailedError: The manifest was not ``over`` any more, as far as the answer tells:
                 it may be our own success.  Read back.
             StoreUnavailableError: Unclear outcome.  Read back.
         """
         thread_id = plan.manifest.thread_id
+        if plan.objects:
+            over = await self.named(over, traffic)
         for number, draft in enumerate(plan.objects):
             key = (self.layout.index if draft.area == "idx" else self.layout.segment)(thread_id, draft.ref)
             # Named by content and generation: what an earlier attempt wrote is what we would write.
@@ -144,6 +148,23 @@ class Archive:
             traffic.refused += 1
             raise
         self._remember(Stored(etag, plan.manifest))
+
+    async def named(self, stored: Stored, traffic: Traffic) -> Stored:
+        """``stored``, or the manifest that this writes to say whose the objects are that follow it.
+
+        Keys of a long id hold a hash: what a writer left that died before its own manifest could not be
+        told from anything else, and would never be collected.  The one written here says that no thread
+        is there, like the one that garbage collection leaves.
+
+        Raises:
+            ConditionFailedError, StoreUnavailableError: As `commit`.
+        """
+        thread_id = stored.manifest.thread_id
+        if stored.etag is not None or self.layout.tells(thread_id):
+            return stored
+        nobody = replace(stored.manifest, nonce=self.nonce())
+        await self.commit(self.alone(nobody), stored, traffic)
+        return self._remembered[thread_id]
 
     async def committed(
         self, plan: Plan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress

@@ -47,7 +47,9 @@ class Forking:
             await self._flushing.settle(request.source_id)
             source = (await self._archive.manifest(request.source_id, traffic)).manifest
             try:
-                plan = await self._plan(request, source, target, transform, traffic, progress)
+                cut = await self._cut(request, source)
+                target = await self._archive.named(target, traffic)
+                plan = await self._plan(request, source, target, cut, transform, traffic, progress)
                 await self._archive.commit(plan, target, traffic, progress)
             except SegmentGoneError as gone:
                 if incomplete == source.nonce:
@@ -76,13 +78,11 @@ class Forking:
         request: ForkThread,
         source: Manifest,
         target: Stored,
+        cut: Head,
         transform: Transform | None,
         traffic: Traffic,
         progress: Progress,
     ) -> Plan:
-        if source.is_absent:
-            raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
-        cut = await self._cut(request, source)
         gen = target.manifest.gen
         drafts: tuple[Draft, ...] = ()
         new: tuple[Record, ...] = ()
@@ -111,6 +111,8 @@ class Forking:
         return replace(plan, objects=(*drafts, *plan.objects))
 
     async def _cut(self, request: ForkThread, source: Manifest) -> Head:
+        if source.is_absent:
+            raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         position = source.committed if request.at is None else request.at
         if not 0 <= position <= source.committed:
             raise InvalidRequestError(

@@ -15,7 +15,7 @@ from typing import Final
 
 from helix_temporal.coldtier._manifest import SegmentRef
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.ids import encode_id
+from helix_temporal.models.ids import decode_id, encode_id
 
 PARTS: Final = 256
 """How many parts the objects of all threads are spread over."""
@@ -41,6 +41,11 @@ class Layout:
         """The common prefix of a thread's objects, ending in a slash."""
         spread = hashlib.sha256(thread_id.encode()).hexdigest()[:2]
         return f"{self._root}/{spread}/{encode_id(thread_id)}/"
+
+    @staticmethod
+    def tells(thread_id: str) -> bool:
+        """Whether a thread's keys say whose they are; those of a long id hold a hash."""
+        return decode_id(encode_id(thread_id)) is not None
 
     def part(self, number: int) -> str:
         """The common prefix of the threads in one of `PARTS` parts of the archive."""

@@ -1,17 +1,19 @@
 """Payloads in the blob store, beside the thread they wait for."""
 
-from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier._layout import Layout
+from helix_temporal.blobs import ConditionFailedError
+from helix_temporal.coldtier._archive import Archive, Stored, Traffic
+from helix_temporal.coldtier._manifest import Manifest
 
 
 class BlobPayloads:
     """A `PayloadStore` over a blob store; garbage collection removes what was left behind."""
 
-    def __init__(self, blobs: BlobStore, layout: Layout) -> None:
-        self._blobs, self._layout = blobs, layout
+    def __init__(self, archive: Archive) -> None:
+        self._archive, self._blobs, self._layout = archive, archive.blobs, archive.layout
 
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:  # noqa: ARG002 (nothing expires here)
         """As `PayloadStore.put_payload`; nothing expires here."""
+        await self._name(thread_id)
         await self._blobs.put(self._layout.payloads(thread_id) + key, data)
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
@@ -22,3 +24,11 @@ class BlobPayloads:
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """As `PayloadStore.delete_payload`."""
         await self._blobs.delete(self._layout.payloads(thread_id) + key)
+
+    async def _name(self, thread_id: str) -> None:
+        """The thread of a text may never come to be: the janitor must find it all the same."""
+        stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))
+        try:
+            await self._archive.named(stored, Traffic())
+        except ConditionFailedError:
+            return  # a manifest is there already

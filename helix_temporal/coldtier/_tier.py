@@ -13,6 +13,7 @@ from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._legacy import LegacySource
 from helix_temporal.coldtier._migration import Migration
 from helix_temporal.coldtier._opening import Opening
+from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.coldtier._plan import DIRECT_MAX
 from helix_temporal.coldtier._reading import Reading
 from helix_temporal.coldtier._trimming import Held, Trimming
@@ -92,6 +93,7 @@ class TieredThreads:
         self._forking = Forking(self._archive, self._flushing)
         self._migration = Migration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
+        self.payloads = BlobPayloads(self._archive)
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""

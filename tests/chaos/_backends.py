@@ -5,7 +5,6 @@ from collections.abc import Callable
 from helix_temporal.activities import Payloads
 from helix_temporal.backends import Backends, _tiered
 from helix_temporal.blobs import BlobStore
-from helix_temporal.coldtier import BlobPayloads
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import Appended, HotTier, StepAppend
@@ -44,7 +43,7 @@ class WrappedBackends(Backends):
         assert self.blobs is not None
         self.hot, self.blobs = hot(self.hot), blobs(self.blobs)
         self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
-        self.payloads = Payloads(BlobPayloads(self.blobs, self.tiered.layout))
+        self.payloads = Payloads(self.tiered.payloads)
         if self.sessions is not None:
             self.sessions, self._states = self._session_store(shared=False)
 

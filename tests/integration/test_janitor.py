@@ -1,6 +1,8 @@
 """The janitor on a real Temporal server, with Redis and S3."""
 
 import asyncio
+import hashlib
+import itertools
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -10,18 +12,23 @@ from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, Work
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.errors import InvalidConfigError, ThreadNotFoundError
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.errors import ArchiveAccessError, InvalidConfigError, ThreadNotFoundError
 from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue, remove_schedules
 from helix_temporal.models.maintenance import KeepInput, KeepResult
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.threads import ForkThread
+from helix_temporal.testing.contracts._threads_base import LATER, Author, noise
+from helix_temporal.testing.faults import BlobFault, FaultyBlobs
 from helix_temporal.worker import HelixWorker, connect
 from helix_temporal.workflows import KeepWorkflow, ThreadRequest, ThreadWorkflow
 
 pytestmark = pytest.mark.slow
 
 RARELY = JanitorPlan(sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1))
+LONG = "æ " * 80
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 
 
@@ -90,7 +97,7 @@ async def test_what_a_terminated_session_left_is_archived_and_dropped(
     await remove_schedules(client, settings.task_queue)
 
 
-@pytest.mark.parametrize("session_id", ["plain", "æ " * 80], ids=["plain", "longer than a key"])
+@pytest.mark.parametrize("session_id", ["plain", LONG], ids=["plain", "longer than a key"])
 async def test_cold_threads_are_found_and_kept(
     workers: tuple[Client, HelixPlugin], settings: Settings, session_id: str
 ) -> None:
@@ -100,37 +107,90 @@ async def test_cold_threads_are_found_and_kept(
     await sessions.ask(session_id, "hello", agent="parrot")
     await sessions.close(session_id)
     await sessions.result(session_id)
-    kept: KeepResult = await client.execute_workflow(
+    audited: KeepResult = await client.execute_workflow(
         KeepWorkflow.run,
         KeepInput(audit=True, page=1),
         id=f"keep-{uuid.uuid4().hex}",
         task_queue=maintenance_queue(settings.task_queue),
     )
-    assert (kept.seen, kept.problems, kept.failures) == (1, 0, 0)
+    assert (audited.seen, audited.problems, audited.failures) == (1, 0, 0)
 
 
+LAST = 0xFC
+"""The part of the archive from which on the keeper looks in these tests: all 256 take a while."""
+
+
+def in_the_last_parts(name: str) -> str:
+    """An id that begins so and lies there."""
+    names = (f"{name}{number}" for number in itertools.count())
+    return next(each for each in names if hashlib.sha256(each.encode()).digest()[0] >= LAST)
+
+
+IDS = pytest.mark.parametrize(
+    "thread_id", [in_the_last_parts("id"), in_the_last_parts(LONG)], ids=["plain", "longer than a key"]
+)
+
+
+async def kept(client: Client, settings: Settings, *, abandoned_after: float) -> KeepResult:
+    """What the keeper does on its next round."""
+    found: KeepResult = await client.execute_workflow(
+        KeepWorkflow.run,
+        KeepInput(part=LAST, abandoned_after=abandoned_after),
+        id=f"keep-{uuid.uuid4().hex}",
+        task_queue=maintenance_queue(settings.task_queue),
+    )
+    return found
+
+
+@IDS
 async def test_a_text_for_a_session_that_never_began_is_collected(
-    workers: tuple[Client, HelixPlugin], settings: Settings
+    workers: tuple[Client, HelixPlugin], settings: Settings, thread_id: str
 ) -> None:
     """Its message was refused, or its client died before it was sent: no thread is there to be kept."""
     client, helix = workers
-    text = PutTextInput(thread_id="never", message_id="m", text="long")
+    text = PutTextInput(thread_id=thread_id, message_id="m", text="long")
     await client.execute_workflow(
         ThreadWorkflow.run,
         ThreadRequest(do="put_text", put_text=text),
         id=f"put-{uuid.uuid4().hex}",
         task_queue=settings.task_queue,
     )
-    for after, deleted in ((3600.0, 0), (-1.0, 1)):
-        kept: KeepResult = await client.execute_workflow(
-            KeepWorkflow.run,
-            KeepInput(abandoned_after=after),
-            id=f"keep-{uuid.uuid4().hex}",
-            task_queue=maintenance_queue(settings.task_queue),
-        )
-        assert (kept.seen, kept.objects_deleted, kept.failures) == (1, deleted, 0)
+    young = await kept(client, settings, abandoned_after=3600.0)
+    assert (young.seen, young.objects_deleted, young.failures) == (1, 0, 0)
+    old = await kept(client, settings, abandoned_after=-1.0)
+    assert (old.seen, old.objects_deleted, old.failures) == (1, 1, 0)
     with pytest.raises(ThreadNotFoundError):
-        await helix.backends.threads.facts("never")
+        await helix.backends.threads.facts(thread_id)
+
+
+@IDS
+async def test_what_is_left_of_a_fork_that_died_is_collected(
+    workers: tuple[Client, HelixPlugin], settings: Settings, thread_id: str
+) -> None:
+    """Its worker was lost between the copies and the manifest, and it was not tried again."""
+    client, helix = workers
+    author = Author(helix.backends.threads, in_the_last_parts("source"))
+    await author.open()
+    await author.append(author.step(*noise(300), answer=None))
+    before = await author.everything()
+    await author.go_cold()
+    assert helix.backends.blobs is not None
+    blobs = FaultyBlobs(helix.backends.blobs)
+    blobs.plan = lambda call: (
+        BlobFault.NO_ACCESS
+        if blobs.count("copy") and call.method == "put" and call.key.endswith("/manifest")
+        else None
+    )
+    dying = TieredThreads(helix.backends.hot, blobs, prefix=settings.s3_prefix)
+    with pytest.raises(ArchiveAccessError):
+        await dying.fork(ForkThread(author.thread_id, thread_id, LATER, "forker"))
+    young = await kept(client, settings, abandoned_after=3600.0)
+    assert (young.seen, young.objects_deleted, young.failures) == (2, 0, 0)
+    old = await kept(client, settings, abandoned_after=-1.0)
+    assert (old.seen, old.objects_deleted, old.failures) == (2, blobs.count("copy"), 0)
+    left = [info.key async for info in blobs.list(dying.layout.thread(thread_id))]
+    assert left == [dying.layout.manifest(thread_id)]
+    assert await author.everything() == before
 
 
 async def test_a_sweep_leaves_a_live_session_alone(

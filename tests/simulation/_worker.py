@@ -18,7 +18,6 @@ from helix_temporal.agents import (
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import Held, TieredThreads
 from helix_temporal.coldtier._layout import Layout
-from helix_temporal.coldtier._payloads import BlobPayloads
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy
@@ -117,7 +116,7 @@ class Worker:
             clock=shop.world.loop.time,
             step_seconds=STEP_SECONDS,
         )
-        payloads = Payloads(BlobPayloads(shop.blobs, self.threads.layout))
+        payloads = Payloads(self.threads.payloads)
         self.stepper = Stepper(
             self.threads, shop.agents, payloads, StepLimits(), flush_each_step=shop.flush_each_step
         )

@@ -22,7 +22,11 @@ from helix_temporal.testing.contracts._threads_append import SliceContract, Step
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures
 from helix_temporal.testing.contracts._threads_cold import ColdContract, EvictContract, FlushContract
 from helix_temporal.testing.contracts._threads_cold_confirm import ConfirmContract
-from helix_temporal.testing.contracts._threads_cold_copies import ColdDeleteContract, ColdForkContract
+from helix_temporal.testing.contracts._threads_cold_copies import (
+    ColdDeleteContract,
+    ColdForkContract,
+    GivenUpForkContract,
+)
 from helix_temporal.testing.contracts._threads_cut import CutContract
 from helix_temporal.testing.contracts._threads_delete import DeleteContract, IsolationContract
 from helix_temporal.testing.contracts._threads_fork import ForkContract
@@ -92,6 +96,7 @@ class ArchivingThreadsContract(
     ConfirmContract,
     ColdContract,
     ColdForkContract,
+    GivenUpForkContract,
     ColdDeleteContract,
 ):
     """The contract of a store with an archive."""

@@ -6,11 +6,16 @@ import pytest
 
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.blobs.memory import MemoryBlobs
-from helix_temporal.coldtier import BlobPayloads, V1Snapshots
-from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier import V1Snapshots
 from helix_temporal.errors import ArchiveAccessError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.stores.protocols.threads import ForkThread, NoProgress
+from helix_temporal.stores.protocols.threads import (
+    ForkedThread,
+    ForkThread,
+    NoProgress,
+    Progress,
+    no_progress,
+)
 from helix_temporal.testing.builders import an_answer
 from helix_temporal.testing.contracts._threads_base import LATER, Author, noise, result
 from helix_temporal.testing.faults import BlobFault
@@ -19,8 +24,7 @@ from tests.unit.coldtier._tiers import Tiers
 from tests.unit.coldtier._v1_files import KEY, anthropic, snapshot
 
 LONG = ABANDONED_AFTER + 1
-COPY = Layout().thread("copy")
-FORK = ForkThread("t", "copy", LATER, "forker")
+LENGTHS = pytest.mark.parametrize("copy", ["copy", "copy" * 50], ids=["plain", "longer than a key"])
 
 
 @dataclass
@@ -36,13 +40,18 @@ class Clock:
 
 @dataclass
 class Shelf:
-    """Threads in a store whose clock can be moved."""
+    """Threads in a store whose clock can be moved.
 
+    Attributes:
+        copy: Id of the thread that `fork` makes.
+    """
+
+    copy: str = "copy"
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         self.tiers = Tiers(bucket=MemoryBlobs(self.clock))
-        self.payloads = Payloads(BlobPayloads(self.tiers.blobs, self.tiers.threads.layout))
+        self.payloads = Payloads(self.tiers.threads.payloads)
         self.author = Author(self.tiers.threads, "t")
 
     async def collect(self, thread_id: str = "t") -> int:
@@ -60,17 +69,29 @@ class Shelf:
         except StoreUnavailableError:
             return False
 
+    async def fork(self, progress: Progress = no_progress) -> ForkedThread:
+        """Copy the thread, on a worker that remembers nothing."""
+        request = ForkThread("t", self.copy, LATER, "forker")
+        return await self.tiers.worker().fork(request, progress=progress)
+
     async def give_up_a_fork(self) -> list[str]:
-        """All was copied, and the manifest never written; the keys that are left."""
-        self.tiers.blobs.fail(BlobFault.NO_ACCESS, method="put", key_has=f"{COPY}manifest")
+        """All was copied, and the manifest never written; the keys of the copies."""
+        layout = self.tiers.threads.layout
+        key, before = layout.manifest(self.copy), 0 if layout.tells(self.copy) else 1
+        self.tiers.blobs.fail(BlobFault.NO_ACCESS, method="put", key_has=key, skip=before)
         with pytest.raises(ArchiveAccessError):
-            await self.tiers.worker().fork(FORK)
-        return await self.tiers.keys("copy")
+            await self.fork()
+        return [key for key in await self.tiers.keys(self.copy) if key != "manifest"]
+
+    async def is_whole(self) -> None:
+        """The fork holds what its source does, and nothing that it names is missing."""
+        await sound(self.tiers, self.copy)
+        assert await ids(Author(self.tiers.worker(), self.copy)) == await ids(self.author)
 
 
-async def a_shelf() -> Shelf:
+async def a_shelf(copy: str = "copy") -> Shelf:
     """One thread at rest, with segments."""
-    made = Shelf()
+    made = Shelf(copy)
     await made.author.open()
     await made.author.append(made.author.step(*noise(100), answer=None))
     await made.author.go_cold()
@@ -93,11 +114,13 @@ async def test_the_copies_of_a_fork_that_was_given_up_are_collected(shelf: Shelf
         await shelf.tiers.worker().facts("copy")
 
 
-async def test_the_janitor_comes_by_there(shelf: Shelf) -> None:
-    """It goes from thread to thread, and this one has no manifest to be found by."""
+@LENGTHS
+async def test_the_janitor_comes_by_there(copy: str) -> None:
+    """It goes from thread to thread, and this one is none."""
+    shelf = await a_shelf(copy)
     await shelf.give_up_a_fork()
-    part = int(COPY.split("/")[1], 16)
-    assert "copy" in [each async for each in shelf.tiers.threads.upkeep.archived(part)]
+    part = int(shelf.tiers.threads.layout.thread(copy).split("/")[1], 16)
+    assert copy in [each async for each in shelf.tiers.threads.upkeep.archived(part)]
 
 
 async def test_a_fork_that_may_be_under_way_is_let_alone(shelf: Shelf) -> None:
@@ -112,56 +135,53 @@ async def test_a_fork_that_may_be_under_way_is_let_alone(shelf: Shelf) -> None:
 async def test_a_fork_that_is_tried_again_after_its_collection_is_whole(shelf: Shelf) -> None:
     """Its retry remembers what it copied; that has other names now."""
     remembered = NoProgress()
-    remembered.finished = frozenset(COPY + key for key in await shelf.give_up_a_fork())
+    prefix = shelf.tiers.threads.layout.thread("copy")
+    remembered.finished = frozenset(prefix + key for key in await shelf.give_up_a_fork())
     shelf.clock.now += LONG
     await shelf.collect("copy")
-    await shelf.tiers.worker().fork(FORK, progress=remembered)
-    await sound(shelf.tiers, "copy")
-    assert await ids(Author(shelf.tiers.worker(), "copy")) == await ids(shelf.author)
+    await shelf.fork(remembered)
+    await shelf.is_whole()
 
 
-async def test_a_collection_at_every_step_of_a_fork() -> None:
+@LENGTHS
+async def test_a_collection_at_every_step_of_a_fork(copy: str) -> None:
     """However old the store's clock makes the copies: the manifest never names what was deleted."""
 
     async def collect_all(made: Shelf) -> None:
         made.clock.now += LONG
-        await made.collect("copy")
+        await made.collect(copy)
 
     async def is_whole(made: Shelf) -> None:
-        await sound(made.tiers, "copy")
-        await made.collect("copy")
-        await sound(made.tiers, "copy")
-        assert await ids(Author(made.tiers.worker(), "copy")) == await ids(made.author)
+        await sound(made.tiers, copy)
+        await made.collect(copy)
+        await made.is_whole()
 
     steps = await at_every_call(
-        a_shelf,
+        lambda: a_shelf(copy),
         lambda made: made.tiers.blobs,
-        lambda made: made.tiers.worker().fork(FORK),
+        lambda made: made.fork(),
         collect_all,
         is_whole,
     )
     assert steps >= 4
 
 
-async def test_a_fork_at_every_step_of_a_collection() -> None:
+@LENGTHS
+async def test_a_fork_at_every_step_of_a_collection(copy: str) -> None:
     """The fork is tried again while what its first attempt left is deleted."""
 
     async def make() -> Shelf:
-        made = await a_shelf()
+        made = await a_shelf(copy)
         await made.give_up_a_fork()
         made.clock.now += LONG
         return made
 
-    async def is_whole(made: Shelf) -> None:
-        await sound(made.tiers, "copy")
-        assert await ids(Author(made.tiers.worker(), "copy")) == await ids(made.author)
-
     steps = await at_every_call(
         make,
         lambda made: made.tiers.blobs,
-        lambda made: made.collect("copy"),
-        lambda made: made.tiers.worker().fork(FORK),
-        is_whole,
+        lambda made: made.collect(copy),
+        lambda made: made.fork(),
+        lambda made: made.is_whole(),
     )
     assert steps >= 6
 
