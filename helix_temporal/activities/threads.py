@@ -11,8 +11,9 @@ from helix_temporal.activities._errors import typed
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.errors import HeadMovedError, InvalidRequestError, TooLargeError
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import Message, check_size, from_record, to_record
+from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import EMPTY, Record
+from helix_temporal.models.rows import records_of
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     AppendMessagesResult,
@@ -145,7 +146,7 @@ class ThreadActivities:
     def _records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
         if len(messages) > self._max_batch:
             raise TooLargeError(f"messages: {len(messages)} > {self._max_batch}")
-        records = tuple(to_record(message) for message in messages)
+        records = records_of(messages)
         for record in records:
             check_size(len(record.body), self._max_message, f"message {record.id!r}")
         return records

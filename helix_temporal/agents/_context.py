@@ -77,8 +77,9 @@ def choose_context(
         if start >= first:
             return records[start:]
     last_turn = turns[-1] if turns else 0
-    steps = [at for at in range(last_turn, len(records)) if records[at].kind in {Kind.USER, Kind.CALLS}]
-    # Without a step there, as in a thread of foreign rows, any row that is no result may begin it.
+    # Of rows of another system it is known which are calls and results, not who says the others.
+    begins = {Kind.USER, Kind.CALLS, Kind.OTHER}
+    steps = [at for at in range(last_turn, len(records)) if records[at].kind in begins]
     steps = steps or [at for at in range(last_turn, len(records)) if records[at].kind != Kind.RESULT]
     if not steps:
         return records[len(records) :]

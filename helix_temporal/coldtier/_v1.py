@@ -5,9 +5,10 @@
     {"v":1,"messages":["<a row as text>",…],"state":{"tasks":[…],"custom":{…}} or null,"dedupIds":["<id>",…]}
 
 A row is JSON in a provider's envelope.  It becomes an opaque message of format ``zeitlich-v1/<adapter>``
-whose content is the row's text, byte for byte.  Our own messages are written in the generic envelope
-``{"id","message":{"role","content",…}}``, where ``message`` also has the other fields that are set, such
-as ``tool_calls``.  The state is the session's ``values``, ``{"tasks": …, "custom": …}``.
+whose content is the row's text, byte for byte, and whose kind keeps a call and its results together.  Our own
+messages are written in the generic envelope ``{"id","message":{"role","content",…}}``, where ``message`` also
+has the other fields that are set, such as ``tool_calls``.  The state is the session's ``values``,
+``{"tasks": …, "custom": …}``.
 """
 
 import hashlib
@@ -28,10 +29,10 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import MAX_DEPTH, canonical, check_json
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.messages import Message, from_record, to_record
+from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Record
+from helix_temporal.models.rows import V1_FORMAT, records_of, shape_of
 
-FORMAT: Final = "zeitlich-v1"
 _GZIP: Final = 31
 _LEVEL: Final = 6
 
@@ -81,11 +82,13 @@ def decode(data: bytes, adapter: str, what: str) -> V1Content:
     rows = [_row(text, f"{what}: row {at}") for at, text in enumerate(fields["messages"])]
     adapter = _adapter(rows, adapter, what)
     ids = _ids(rows, fields["messages"], fields["dedupIds"])
-    name = f"{FORMAT}/{adapter}" if adapter else FORMAT
+    name = f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
     try:
-        records = tuple(
-            to_record(Message(id=own, role="foreign", content=text, format=name))
-            for own, text in zip(ids, fields["messages"], strict=True)
+        records = records_of(
+            [
+                Message(id=own, role="foreign", content=text, format=name)
+                for own, text in zip(ids, fields["messages"], strict=True)
+            ]
         )
     except (HelixError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: a row is no text that can be kept") from error
@@ -171,17 +174,8 @@ def _row(text: str, what: str) -> dict[str, Any]:
     return row
 
 
-def _shape(row: dict[str, Any]) -> str:
-    """The adapter whose envelope this is, empty if it is none we know."""
-    if isinstance(row.get("message"), dict):
-        return "anthropic"
-    if isinstance(row.get("content"), dict):
-        return "googleGenAI"
-    return "langChain" if isinstance(row.get("data"), dict) else ""
-
-
 def _adapter(rows: Sequence[dict[str, Any]], named: str, what: str) -> str:
-    shapes = {_shape(row) for row in rows}
+    shapes = {shape_of(row) for row in rows}
     found = shapes.pop() if len(shapes) == 1 else ""
     if named in {"anthropic", "googleGenAI", "langChain"} and found not in {"", named}:
         raise InvalidRequestError(f"{what}: its rows are of adapter {found!r}, not {named!r}")
@@ -195,7 +189,7 @@ def _ids(rows: Sequence[dict[str, Any]], texts: Sequence[str], dedup_ids: Sequen
     taken: set[str] = set()
     for at, (row, text, dedup_id) in enumerate(zip(rows, texts, spare, strict=True)):
         made = f"v1-{at}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
-        own = (row.get("data") or row).get("id") if _shape(row) == "langChain" else row.get("id")
+        own = (row.get("data") or row).get("id") if shape_of(row) == "langChain" else row.get("id")
         chosen = next((str(name) for name in (own, dedup_id) if _is_id(name) and name not in taken), made)
         taken.add(chosen)
         found.append(chosen)

@@ -20,8 +20,9 @@ from helix_temporal.facade._session import (
 )
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.messages import Usage, kind_of
+from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import Kind
+from helix_temporal.models.rows import kinds_of
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
 
@@ -246,7 +247,7 @@ def _cut(source: StoredSession, at: int | None) -> int:
         return size
     if not 0 <= at <= size:
         raise InvalidRequestError(f"session {source.id!r}: fork at {at}, but it has {size} messages")
-    kinds = [kind_of(each) for each in source.messages]
+    kinds = kinds_of(source.messages)
     if (at and kinds[at - 1] == Kind.CALLS) or (at < size and kinds[at] == Kind.RESULT):
         raise InvalidRequestError(f"session {source.id!r}: {at} is between a tool call and its result")
     return at

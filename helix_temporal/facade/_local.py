@@ -20,8 +20,9 @@ from helix_temporal.models.facade import (
     ToolUseEvent,
 )
 from helix_temporal.models.hooks import BeforeUserMessage
-from helix_temporal.models.messages import Message, from_record, to_record
+from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Head
+from helix_temporal.models.rows import records_of
 from helix_temporal.models.sessions import OpenHandle, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -122,7 +123,7 @@ async def run_turn(
         HelixError: The turn failed; nothing of it counts.
     """
     threads = HotThreads(MemoryThreads())
-    records = tuple(to_record(each) for each in stored.messages)
+    records = records_of(stored.messages)
     opened = await threads.open(OpenThread(stored.id, _EPOCH, _OWNER, records=records))
     request = OpenSessionInput(session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER)
     talk = Conversation(request, OpenHandle(epoch=_EPOCH, head=opened.header.head), agent.facts())

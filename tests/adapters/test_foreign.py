@@ -118,7 +118,7 @@ async def test_anthropic_goes_on_from_its_own_words(standin: StandIn) -> None:
 
 @pytest.mark.parametrize("adapter", THREADS)
 def test_a_window_that_begins_or_ends_within_a_turn_is_mended(adapter: str) -> None:
-    """Rows are cut anywhere, as nobody knows them for calls and results; providers refuse halves."""
+    """Whoever asks for a page as it is gets halves, and providers refuse them."""
     whole = rows(adapter, THREADS[adapter])
     begun = outgoing(whole[3:], "x", lambda _: [])
     ended = outgoing(whole[:3], "x", lambda _: [])

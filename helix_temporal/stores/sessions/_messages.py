@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.errors import IdempotencyConflictError, InvalidRequestError
-from helix_temporal.models.messages import Message, to_record
+from helix_temporal.models.messages import Message
 from helix_temporal.models.queries import AppendResult
 from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.rows import records_of
 from helix_temporal.stores.sessions._checks import checked
 
 
@@ -19,7 +20,7 @@ def to_records(messages: Sequence[Message]) -> tuple[Record, ...]:
         InvalidRequestError: Two have the same id.
         InvalidMessageError, TooLargeError: One cannot be kept.
     """
-    records = tuple(to_record(checked(message, Message)) for message in messages)
+    records = records_of([checked(message, Message) for message in messages])
     if len({record.id for record in records}) < len(records):
         raise InvalidRequestError("two messages of one append have the same id")
     return records
