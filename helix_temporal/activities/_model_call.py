@@ -38,7 +38,7 @@ async def ask_model(
 
     Raises:
         HelixError: What the model or the instructions raise; nothing is in the thread then.
-        FencedError: The attempt was left behind, as its stream tells.
+        FencedError: The attempt was left behind, as its stream tells while the answer comes.
     """
     given = await given_to_model(agent, request, thread_id, state, view, inputs, summaries)
     if given.repairs and activity.in_activity():
@@ -69,5 +69,4 @@ async def ask_model(
         finish=None if response.finish in _USUAL else response.finish,
         provider=response.provider,
     )
-    live.answered(answer)
     return answer, given

@@ -147,6 +147,7 @@ class Stepper:
                 commits=not answer.tool_calls,
             )
             async with self._used.recording(agent, request, answer, live.number):
+                live.answered(answer)  # one that was left behind has paid all the same
                 appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
                 stored = answer if not appended.repeated else from_record(appended.records[-1])
                 live.committed(stored, appended.head)

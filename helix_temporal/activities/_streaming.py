@@ -20,6 +20,7 @@ from helix_temporal.errors import FencedError, HelixError, StreamNotFoundError
 from helix_temporal.models import chunks
 from helix_temporal.models.agents import (
     ModelEvent,
+    ModelResponse,
     ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,
@@ -197,6 +198,8 @@ class StepStream:
         Raises:
             FencedError: This attempt was left behind: the session was opened again.
         """
+        if isinstance(event, ModelResponse):
+            return  # it is paid for: `answered` is told of it, where that is recorded
         if self._outlet.fenced is not None:
             raise self._outlet.fenced
         if isinstance(event, ReasoningDelta):

@@ -216,6 +216,27 @@ async def test_a_left_over_attempt_learns_it_from_its_stream() -> None:
         await place.run()
 
 
+async def test_a_left_over_attempt_that_has_its_answer_counts_what_it_cost() -> None:
+    """It comes to nothing, and is on the bill."""
+    place = Place(Model())
+    streams = place.streams
+
+    class LeftBehind(Model):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+            newer = await streams.create_writer("s1", agent_id="r2", run_id="r2", fence=6)
+            await newer.write(RunEnded(status="completed"))
+            yield TextDelta("one")
+            await asyncio.sleep(0.1)
+            yield ModelResponse("one", usage=Usage(input_tokens=7, output_tokens=2))
+
+    place = Place(LeftBehind(), streams)
+    with pytest.raises(FencedError):
+        await place.run()
+    rollup = await place.usage.get_rollup("s1")
+    assert rollup is not None
+    assert (rollup.entry_count, rollup.tokens.prompt) == (1, 7)
+
+
 async def test_text_with_half_a_character_is_shown() -> None:
     """Providers cut where they like; JSON holds no half of a pair."""
 
