@@ -35,8 +35,6 @@ TASKS: Final = {"deep": "agents=1", "asking": "waits=1 pays=1"}
 _ANSWERED: Final = {"people": "person", "waits": "tell", "pays": "pay"}
 _PADDING: Final = "x" * 3000
 """More than travels in a workflow: arguments are read from the thread, results are put aside."""
-USED: Final = Usage(input_tokens=1, output_tokens=1)
-"""By each answer: sums tell how many there were."""
 WHAT: Final[dict[str, JsonValue]] = {
     "type": "object",
     "properties": {"what": {"type": "string"}},
@@ -48,6 +46,16 @@ def token_of(body: bytes) -> str | None:
     """Which model call wrote this message."""
     found = _TOKEN.search(body)
     return found.group(1).decode() if found else None
+
+
+def amount_of(token: str) -> int:
+    """What this model call costs: no other costs as much, so entries and sums tell which were counted."""
+    return int(token[:10], 16)
+
+
+def _used(token: str) -> Usage:
+    """By an answer: the tokens of all answers tell how many there were."""
+    return Usage(input_tokens=amount_of(token), output_tokens=1)
 
 
 def waiting(messages: Sequence[Message]) -> list[Message]:
@@ -73,11 +81,16 @@ class BookedModel:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Answer, or ask for tools."""
-        response = self._respond(request)
+        token, response = self._respond(request)
         await asyncio.sleep(random.uniform(0, 2 * self._seconds))
+        self._given(request, token)
         return response
 
-    def _respond(self, request: ModelRequest) -> ModelResponse:
+    def _given(self, request: ModelRequest, token: str) -> None:
+        """Noted before it is given: then it is paid for."""
+        self._ledger.write("paid", session=request.session_id, token=token)
+
+    def _respond(self, request: ModelRequest) -> tuple[str, ModelResponse]:
         token, new = secrets.token_hex(8), waiting(request.messages)
         ids = [message.id for message in new]
         self._ledger.write(
@@ -85,7 +98,8 @@ class BookedModel:
         )
         asked = new[-1].text if new[-1].role == "user" else ""
         calls = _calls(asked, ids[-1])
-        return ModelResponse(content=f"re {' '.join(ids)} #{token}", tool_calls=calls, usage=USED)
+        content = f"re {' '.join(ids)} #{token}"
+        return token, ModelResponse(content=content, tool_calls=calls, usage=_used(token))
 
 
 class AloudModel(BookedModel):
@@ -93,7 +107,7 @@ class AloudModel(BookedModel):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Say it, then give it whole."""
-        response = self._respond(request)
+        token, response = self._respond(request)
         words = [f"{word} " for word in f"{response.content} {'and so on ' * 4}".split()]
         breaks = random.randrange(len(words)) if random.random() < 0.1 else None
         for at, word in enumerate(words):
@@ -101,9 +115,8 @@ class AloudModel(BookedModel):
                 raise ConnectionResetError("the stream broke off, as it does in one of ten answers")
             yield TextDelta(word)
             await asyncio.sleep(random.uniform(0, 4 * self._seconds / len(words)))
-        # Noted before it is given: then it is paid for.
-        self._ledger.write("paid", session=request.session_id)
-        yield ModelResponse("".join(words), tool_calls=response.tool_calls, usage=USED)
+        self._given(request, token)
+        yield ModelResponse("".join(words), tool_calls=response.tool_calls, usage=_used(token))
 
 
 def _calls(asked: str, last: str) -> tuple[ToolCall, ...]:

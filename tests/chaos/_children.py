@@ -16,8 +16,9 @@ from helix_temporal.worker import connect
 from tests.chaos._agent import HELPERS
 from tests.chaos._answers import Answerers, check_given
 from tests.chaos._kills import KillCampaign, read_all
-from tests.chaos._ledger import Ledger
+from tests.chaos._ledger import Event, Ledger
 from tests.chaos._oracle import Findings, check_books, malformed
+from tests.chaos._paid import Tree, check_paid, read_tree, unkept
 from tests.chaos._people import People
 from tests.chaos._report import Report
 
@@ -70,7 +71,7 @@ class ChildKillCampaign(KillCampaign):
     )
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
-        self._answerers = Answerers(people.sessions, seed=self._seed)
+        self._answerers, self._trees = Answerers(people.sessions, seed=self._seed), list[Tree]()
         return [self._answerers.keep_answering(name, 0) for name in self._names]
 
     async def _judge(self, people: People, seconds: float) -> Report:
@@ -80,7 +81,8 @@ class ChildKillCampaign(KillCampaign):
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         below, calls = await self._below(threads)
         events = list(Ledger(self._books).read())
-        findings = check_books(events, below, self._deaths)
+        findings = await self._paid(threads, below, calls, events)
+        findings += check_books(events, below, self._deaths)
         findings += check_given(self._answerers.given, {**threads, **below}, events)
         for each in calls:
             findings.lost += check_call(each, below[each.session])
@@ -105,6 +107,35 @@ class ChildKillCampaign(KillCampaign):
             tasks = {each.message_id for each in level}
             level = [each for name, messages in read.items() for each in called(name, _own(messages, tasks))]
         return found, calls
+
+    async def _paid(
+        self,
+        threads: Mapping[str, Sequence[Message]],
+        below: Mapping[str, Sequence[Message]],
+        calls: Sequence[Called],
+        events: Sequence[Event],
+    ) -> Findings:
+        """What models were paid for, in each session and all below it, is what their sums say."""
+        tasks, findings = {each.message_id for each in calls}, Findings()
+        backends = Backends(self._settings)
+        try:
+            for root, messages in threads.items():
+                mine = {
+                    name: _own(found, tasks) for name, found in below.items() if name.startswith(f"{root}>")
+                }
+                self._trees.append(await read_tree(backends, root, {root: messages, **mine}))
+                findings += check_paid(self._trees[-1], events, self._deaths)
+        finally:
+            await backends.close()
+        return findings
+
+    def _counts(self) -> dict[str, Any]:
+        trees = self._trees
+        return {
+            "sub_agents": sum(len(each.answers) - 1 for each in trees),
+            "answers_counted": sum(len(entries) for each in trees for entries in each.entries.values()),
+            "of_attempts_that_came_to_nothing": unkept(trees),
+        }
 
     async def _left(self, names: Sequence[str]) -> list[str]:
         """Sub-agents that still run, or whose threads were not dropped."""

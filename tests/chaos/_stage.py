@@ -159,6 +159,8 @@ class Stage:
             return "not there"
         messages = await read_thread(self.backends, thread_id)
         state = json.loads(facts.slice or b"{}")
+        # Each call has its own price; how many there were is in the tokens of their answers.
+        state.get("usage", {}).pop("input_tokens", None)
         rows = [f"{each.role} {each.text} {len(each.tool_calls)}" for each in messages]
         whole = json.dumps([facts.head.position, facts.committed, facts.closed, state, rows], indent=0)
         return re.sub(r"#[0-9a-f]{16}|[A-Za-z0-9_-]{16}\.\d", "#", whole).replace(thread_id, "THREAD")

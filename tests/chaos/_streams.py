@@ -20,6 +20,7 @@ from helix_temporal.models.streams import StoredChunk
 from tests.chaos._kills import KillCampaign
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings
+from tests.chaos._paid import Tree, check_paid, read_tree, unkept
 from tests.chaos._people import People
 from tests.chaos._report import Report
 
@@ -171,7 +172,7 @@ class StreamKills(KillCampaign):
             client, task_queue=self._settings.task_queue, streams=self._backends.streams
         )
         self._watchers = [Watcher(name, leaves) for name in self._names for leaves in (0.0, 0.03)]
-        self._extra = 0
+        self._trees = list[Tree]()
         return [each.watch(self._watching) for each in self._watchers]
 
     async def _judge(self, people: People, seconds: float) -> Report:
@@ -193,8 +194,10 @@ class StreamKills(KillCampaign):
             await asyncio.gather(*tasks, return_exceptions=True)
         for each in (*self._watchers, *late):
             findings += each.check(threads[each.session])
+        events = list(Ledger(self._books).read())
         for name in self._names:
-            findings += await self._usage(name, threads[name])
+            self._trees.append(await read_tree(self._backends, name, {name: threads[name]}))
+            findings += check_paid(self._trees[-1], events, self._deaths)
         return findings
 
     async def _caught_up(self, watcher: Watcher) -> Findings:
@@ -207,21 +210,6 @@ class StreamKills(KillCampaign):
             await asyncio.sleep(0.05)
         return Findings(lost=[f"{watcher.session}: a watcher is at {watcher.view.last_sequence} of {last}"])
 
-    async def _usage(self, name: str, messages: Sequence[Message]) -> Findings:
-        """Each answer that stands is counted, and of the others no more than were paid for."""
-        found = Findings()
-        entries = await self._backends.usage.get_entries(name, kinds=["tokens"])
-        counted = {entry.id.removeprefix("step/") for entry in entries if entry.id.startswith("step/")}
-        answers = {message.id for message in messages if message.role == "assistant"}
-        paid = sum(
-            each.kind == "paid" and each.facts["session"] == name for each in Ledger(self._books).read()
-        )
-        found.lost += [f"{name}: usage of {each} is not counted" for each in answers - counted]
-        self._extra += len(counted - answers)
-        if len(counted) > paid:
-            found.doubled.append(f"{name}: {len(counted)} answers are counted, {paid} were paid for")
-        return found
-
     def _counts(self) -> dict[str, Any]:
         watchers = self._watchers
         return {
@@ -230,5 +218,5 @@ class StreamKills(KillCampaign):
             "chunks": sum(each.view.last_sequence for each in watchers),
             "turns_shown": sum(len(each.shown) for each in watchers),
             "answers_read_from_the_thread": sum(each.lost_words for each in watchers),
-            "discarded_answers_counted": self._extra,
+            "discarded_answers_counted": unkept(self._trees),
         }

@@ -1,6 +1,7 @@
 """Workers die by SIGKILL under sessions whose agents call each other."""
 
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -18,6 +19,20 @@ async def test_killed_workers_lose_no_sub_agents_answer_and_leave_none_behind(
     """A call is made again under the same name, by whoever takes the caller over; `make chaos` kills more."""
     campaign = ChildKillCampaign(settings, tmp_path, seed=seed, sessions=1, askers=1)
     (await campaign.run(3, Progress(shown=False))).check()
+
+
+class _Nested(ChildKillCampaign):
+    name = "kills with sub-agents side by side and below each other"
+    _manner = MappingProxyType({"texts": ("agents=3", "deep agents=2")})
+
+
+async def test_what_sub_agents_used_is_in_the_sums_of_their_root_once_whoever_was_killed(
+    settings: Settings, tmp_path: Path, seed: int
+) -> None:
+    """Every call has its own price, and the model keeps books: the sums are those of what was paid."""
+    report = await _Nested(settings, tmp_path, seed=seed, sessions=1, askers=1).run(2, Progress(shown=False))
+    report.check()
+    assert report.figures["sub_agents"] >= 2
 
 
 async def test_a_session_that_is_stopped_or_reset_while_others_work_for_it_leaves_none_behind(

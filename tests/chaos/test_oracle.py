@@ -5,9 +5,12 @@ import pytest
 from helix_temporal.activities import _step
 from helix_temporal.models.messages import Message, ToolCall, user_message
 from helix_temporal.models.sessions import AnswerRef, AskResult, AskStatus
+from helix_temporal.models.usage import TokenCounts, TokenSums, TokenUsageEntry, UsageRollup
+from tests.chaos._agent import amount_of
 from tests.chaos._boundaries import At
 from tests.chaos._ledger import Event
 from tests.chaos._oracle import Ask, Findings, check_books, check_thread
+from tests.chaos._paid import Tree, check_paid
 from tests.chaos._points import KillPoints
 from tests.chaos._stage import Stage
 
@@ -109,6 +112,61 @@ def test_effects_under_two_keys_or_of_no_step_are_found() -> None:
     """A lost step must not have had effects."""
     gone = Event("tool", 1, 1, {"session": "s", "key": "s/gone/0", "what": "x"})
     assert "effects_twice" in kinds(check_books([gone], {"s": THREAD}))
+
+
+def _counts(token: str, answer: str, session: str = "s") -> TokenUsageEntry:
+    counts = TokenCounts(prompt=amount_of(token), completion=1)
+    return TokenUsageEntry(id=f"step/{answer}", session_id=session, timestamp=1, model="m", tokens=counts)
+
+
+def _tree(*entries: TokenUsageEntry) -> Tree:
+    """A root with one answer, and a sub-agent with one; its sums are those of the entries."""
+    tree = Tree("s", answers={"s": {"a1": f"re #{TOKEN}"}, "s>b": {"b1": f"re #{OTHER}"}})
+    tree.entries = {name: [each for each in entries if each.session_id == name] for name in tree.answers}
+    sums = TokenSums(prompt=sum(each.tokens.prompt for each in entries), completion=len(entries))
+    tree.rollup = UsageRollup(
+        session_ids=("s", "s>b"), tokens=sums, entry_count=len(entries), first_at=1, last_at=1
+    )
+    return tree
+
+
+def _paid(session: str, token: str, pid: int = 1) -> Event:
+    return Event("paid", 1, pid, {"session": session, "token": token})
+
+
+MINE, BELOW = _counts(TOKEN, "a1"), _counts(OTHER, "b1", "s>b")
+PAID = [_paid("s", TOKEN), _paid("s>b", OTHER)]
+
+
+def test_usage_that_is_what_was_paid_for_has_no_findings() -> None:
+    """Of a process that was killed nobody expects more than it had time for."""
+    assert not check_paid(_tree(MINE, BELOW), PAID, ()).all
+    assert not check_paid(_tree(MINE, BELOW), [*PAID, _paid("s", "0" * 16, pid=7)], {7}).all
+
+
+def test_an_answer_that_is_not_counted_is_found() -> None:
+    """Whoever is billed by the sums is told that the sums are all."""
+    assert "lost" in kinds(check_paid(_tree(MINE), PAID, {1}))
+    assert "lost" in kinds(check_paid(_tree(MINE, BELOW), [*PAID, _paid("s", "0" * 16)], {7}))
+
+
+def test_a_call_that_is_counted_twice_or_was_never_made_is_found() -> None:
+    """Under another id the store takes an entry as a new one."""
+    assert "doubled" in kinds(check_paid(_tree(MINE, _counts(TOKEN, "a2"), BELOW), PAID, ()))
+    assert "doubled" in kinds(check_paid(_tree(MINE, BELOW), PAID[:1], ()))
+
+
+def test_sums_that_do_not_reach_a_sub_agent_are_found() -> None:
+    """The edges between sessions are entries, too."""
+    tree = _tree(MINE, BELOW)
+    tree.rollup = UsageRollup(
+        session_ids=("s",),
+        tokens=TokenSums(prompt=amount_of(TOKEN), completion=1),
+        entry_count=1,
+        first_at=1,
+        last_at=1,
+    )
+    assert {"lost", "others"} <= kinds(check_paid(tree, PAID, ()))
 
 
 async def test_a_step_that_does_not_look_before_it_calls_the_model_is_caught(
