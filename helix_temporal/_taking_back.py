@@ -10,7 +10,9 @@ from helix_temporal._reads import SessionReader
 from helix_temporal._updates import Updates, typed
 from helix_temporal.errors import InvalidRequestError, ThreadExistsError
 from helix_temporal.models._json import check_text
+from helix_temporal.models.children import check_own_id, is_child_id
 from helix_temporal.models.handles import FindTurnResult, TakeBackRequest, TakeBackResult
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -147,10 +149,12 @@ class TakingBack(SessionReader):
         Raises:
             InvalidRequestError: No finished turn has such a message of the user's.
             ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
+            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
         """
         turn = await self.find_turn(session_id, message_id)
         edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
         there = await self._described(target_id) is not None
+        await self._check_own(target_id, begins=not there)
         if there and not await self._is_edit(target_id, turn, edited):
             raise ThreadExistsError(f"thread {target_id!r} exists and is not this edit; choose another id")
         origin = {"mode": "fork", "fork_from": ForkFrom(thread_id=session_id, at=turn.start.position)}
@@ -191,6 +195,17 @@ class TakingBack(SessionReader):
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)
         return result
+
+    async def _check_own(self, *ids: str | None, begins: bool = False) -> None:
+        """Refuse ids under which only a sub-agent's session begins; whatever is there goes on.
+
+        Raises:
+            InvalidIdError: There is no thread of such an id, or ``begins`` wants a new one.
+        """
+        for each in ids:
+            if each is not None and is_child_id(validate_id(each)):
+                if begins or await self._described(each) is None:
+                    check_own_id(each)
 
     def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
         if agent is None:

@@ -110,8 +110,11 @@ class SessionClient(Answering):
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB.
-            InvalidIdError: The session's or the message's id is refused.
+            InvalidIdError: The session's or the message's id is refused; also one that only a sub-agent's
+                session may have, where there is none to go on with.
         """
+        if agent is not None:
+            await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
         message_id = message_id or uuid.uuid4().hex
         message = UserMessage(id=message_id, **await self._text(thread_id or session_id, text, message_id))
         start = self._input(
@@ -215,6 +218,8 @@ class SessionClient(Answering):
 
         The message is in the session's history then, not yet in its thread.  Raises as `ask`.
         """
+        if agent is not None:
+            await self._check_own(session_id)
         message_id = message_id or uuid.uuid4().hex
         message = UserMessage(id=message_id, **await self._text(session_id, text, message_id))
         start = self._input(session_id, agent, metadata=metadata)
@@ -245,7 +250,9 @@ class SessionClient(Answering):
             ThreadExistsError: The target is there.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
+            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
         """
+        await self._check_own(target_id, begins=True)
         if at_checkpoint is not None:
             if at is not None:
                 raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")

@@ -6,6 +6,7 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import lost_state_is_passing, typed
+from helix_temporal.activities._own_ids import as_own, refuse_own
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
@@ -117,12 +118,13 @@ class SessionActivities:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
+        as_own(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with beating(self._beat_every) as progress:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            opened = await self._threads.open(_as_open(request, epoch, agent, state), progress)
+            opened = await self._open_thread(request, epoch, agent, state, progress)
             header = opened.header
             found = SliceState.model_validate_json(header.slice) if header.slice else state
             tidy = await tidied(self._threads, request, header, found)
@@ -144,6 +146,17 @@ class SessionActivities:
             **tidy.lost(request),
             **_known(suspended, stored),
         )
+
+    async def _open_thread(
+        self, request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState, progress: Progress
+    ) -> OpenedThread:
+        own = as_own(request)
+        try:
+            return await self._threads.open(_as_open(own, epoch, agent, state), progress)
+        except ThreadNotFoundError:
+            if own is not request:
+                refuse_own(request)
+            raise
 
     async def _suspended(
         self, request: OpenSessionInput, header: HotHeader, stored: SliceState

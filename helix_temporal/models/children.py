@@ -1,12 +1,14 @@
 """Sub-agents: whose session a session is, how children are named, and how a result names its text."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Final
 
 import orjson
 from pydantic import ValidationError
 
+from helix_temporal.errors import InvalidIdError
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import ChildThread
@@ -25,6 +27,8 @@ _MARK: Final = "thread:"
 _PUT_ASIDE: Final = "payload:"
 _MAX_CHARACTERS: Final = 200
 _MAX_BYTES: Final = 400
+_CHILD: Final = re.compile(r".+>[A-Za-z0-9_.-]+", re.DOTALL)
+"""A parent's id, and behind the last ``>`` a tool's name, a call, or a digest."""
 
 
 class ParentLink(Model):
@@ -153,6 +157,30 @@ def child_session_id(parent: str, tool: str, thread: ChildThread, call: str) -> 
     if len(name) <= _MAX_CHARACTERS and len(name.encode()) <= _MAX_BYTES:
         return name
     return f"{name[:80]}>{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def is_child_id(value: str) -> bool:
+    """Whether a sub-agent's session may have this id."""
+    return _CHILD.fullmatch(value) is not None
+
+
+def check_own_id(value: str, what: str = "session_id") -> str:
+    """Refuse an id for a session that begins, and is nobody's sub-agent, which a sub-agent's may have.
+
+    Raises:
+        InvalidIdError: It is of that form.
+    """
+    if is_child_id(value):
+        raise InvalidIdError(
+            f"{what} {value!r}: an id that ends in '>' and a name is that of a sub-agent's session, and there "
+            "is none of this id to go on with; choose another one, such as one without '>'"
+        )
+    return value
+
+
+def tool_of(parent: str, child: str) -> str:
+    """The tool behind which a sub-agent's session is, by its id; empty where that is shortened."""
+    return child.removeprefix(f"{parent}>").split(">", 1)[0] if child.startswith(f"{parent}>") else ""
 
 
 def call_of(key: str) -> str:

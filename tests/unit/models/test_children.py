@@ -2,15 +2,20 @@
 
 import pytest
 
+from helix_temporal.errors import InvalidIdError
+from helix_temporal.models.agents import ChildThread
 from helix_temporal.models.children import (
     MessageRef,
     PayloadRef,
     call_of,
+    check_own_id,
     child_session_id,
+    is_child_id,
     is_message_ref,
     message_ref,
     payload_ref,
     task_of,
+    tool_of,
 )
 from helix_temporal.models.ids import validate_id
 
@@ -39,6 +44,29 @@ def test_long_names_differ_where_their_calls_do() -> None:
     """What is left out is in the digest."""
     names = {child_session_id("p" * 256, "helper", "new", f"abc.{number}") for number in range(20)}
     assert len(names) == 20
+
+
+@pytest.mark.parametrize("parent", ["s", "s>helper>abc.0", "p" * 256, "Anna <a@b.c> x"])
+@pytest.mark.parametrize("thread", ["new", "continue"])
+def test_every_name_of_a_sub_agent_is_known_as_one(parent: str, thread: ChildThread) -> None:
+    """No session of a user's may begin under any of them."""
+    name = child_session_id(parent, "t-1_x", thread, "0123456789abcdef.17")
+    assert is_child_id(name)
+    with pytest.raises(InvalidIdError, match="choose another"):
+        check_own_id(name)
+
+
+@pytest.mark.parametrize("name", ["s", "a-b", ">helper", "a>", "a > b", "Anna <anna@example.com>", "a>é"])
+def test_other_names_are_free(name: str) -> None:
+    """What was an id stays one, but for those that could be a sub-agent's."""
+    assert check_own_id(name) == name
+
+
+def test_a_name_tells_its_tool() -> None:
+    """References of before tools were kept with them; a shortened name does not say."""
+    assert tool_of("s", "s>helper>abc.0") == tool_of("s", "s>helper") == "helper"
+    assert tool_of("s>a>b.0", "s>a>b.0>pal") == "pal"
+    assert tool_of("p" * 256, child_session_id("p" * 256, "helper", "new", "abc.0")) == ""
 
 
 def test_a_calls_name_is_that_of_its_result() -> None:
