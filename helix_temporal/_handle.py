@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal.models.checkpoints import CheckpointMeta
-from helix_temporal.models.handles import SessionUsage, TurnInfo
+from helix_temporal.models.handles import ChildInfo, SessionUsage, TurnInfo
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import Run
@@ -108,6 +108,10 @@ class SessionHandle:
     async def checkpoints(self, **options: Any) -> Page[CheckpointMeta]:
         """As `SessionClient.checkpoints`."""
         return await self.client.checkpoints(self.session_id, **options)
+
+    async def children(self, **options: Any) -> Page[ChildInfo]:
+        """As `SessionClient.children`."""
+        return await self.client.children(self.session_id, **options)
 
     # -- take back
 

@@ -10,15 +10,17 @@ from helix_temporal._updates import root_error
 from helix_temporal.errors import CheckpointNotFoundError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
+    ChildInfo,
     FindTurnInput,
     FindTurnResult,
+    ListChildrenInput,
     ListTurnsInput,
     SessionUsage,
     ShowSessionInput,
     TurnInfo,
 )
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.queries import MAX_LIMIT, Page
+from helix_temporal.models.queries import DEFAULT_LIMIT, MAX_LIMIT, Page
 from helix_temporal.models.records import Record
 from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskResult, CallPolicy
@@ -196,6 +198,32 @@ class SessionReader:
             cursor = page.next_cursor
             if cursor is None:
                 raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
+
+    async def children(
+        self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[ChildInfo]:
+        """Sessions of the sub-agents that this session called, newest first; wakes none of them.
+
+        With a session store they are its references, whose number is the page's ``total``.  Without one, or
+        where it has lost the session, they are the calls that are in the thread, by the tools that the agent
+        has now: those of turns that were cut are not there, and ``total`` is 0.
+
+        Args:
+            session_id: Whose.
+            limit: At most so many of one page, 1 to 200; without a session store the calls of one answer
+                stay together, and a page may also have fewer, as it looks at 2,000 messages.
+            cursor: ``next_cursor`` of the page before.
+
+        Raises:
+            SessionNotFoundError: It has neither a state nor a thread.
+            InvalidCursorError: See there.
+            InvalidRequestError: ``limit`` is not 1 to 200; or the calls are looked for in the thread, and the
+                workers do not serve its agent.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidRequestError(f"limit {limit}: 1 to {MAX_LIMIT} expected")
+        wanted = ListChildrenInput(session_id=session_id, limit=limit, cursor=cursor)
+        return _given((await self._look(LookRequest(children=wanted))).children)
 
     # -- how
 

@@ -19,6 +19,7 @@ from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.activities.checkpoints import CheckpointActivities
+from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
@@ -172,7 +173,10 @@ class Backends:
             max_payload=limits.payload_bytes,
             beat_every=every,
         )
-        holders = (sessions, threads, maintenance, locks, usage, reads, *self._store_activities())
+        children = ChildActivities(
+            self.threads, registry, self.sessions, max_payload=limits.payload_bytes, beat_every=every
+        )
+        holders = (sessions, threads, maintenance, locks, usage, reads, children, *self._store_activities())
         found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
 

@@ -126,6 +126,7 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
         refs[child] = SubSessionRef(
             sub_session_id=child,
             agent_type=facts.agent or "",
+            tool=facts.name,
             run_id=request.run_id,
             parent_tool_call_id=call.id,
         )
@@ -166,6 +167,7 @@ def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
     return SubSessionRef(
         sub_session_id=each.child.session_id,
         agent_type=each.child.agent,
+        tool=each.name or "",
         run_id=run_id,
         parent_tool_call_id=each.call,
         status=SessionStatus(each.child.status),

@@ -11,11 +11,12 @@ from pydantic import Field
 from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.queries import DEFAULT_LIMIT, Limit
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import RewindResult, UserMessage
 from helix_temporal.models.slices import TakenBack
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import Millis, RemoteRef, SessionState, SessionStatus
 from helix_temporal.models.usage import UsageRollup
 
 Many = Annotated[int, Field(strict=True, ge=1, le=500)]
@@ -112,6 +113,41 @@ class SessionUsage(Model):
     tokens: Usage = Usage()
     steps: int = 0
     recorded: UsageRollup | None = None
+
+
+class ChildInfo(Model):
+    """A sub-agent's session, as the session that calls it knows it.
+
+    Attributes:
+        session_id: Its own: it has a history, a stream and a state under this id.
+        tool: Behind which it is; empty where an old reference with a shortened id does not say.
+        call: The id that the model gave its call, of a continuing one the newest.
+        run_id: Of the caller's turn; None without a session store.
+        status: ``active`` while it works or waits; without a session store what came to no answer is
+            ``failed``, interrupted or not.
+        usage, steps: Of all its turns, those of its own sub-agents included in the usage.
+        created_at, updated_at: Of the reference; 0 without a session store.
+        remote: It runs elsewhere, and no more than this is known of it.
+    """
+
+    session_id: Id
+    agent: str = ""
+    tool: str = ""
+    call: str | None = None
+    run_id: str | None = None
+    status: SessionStatus = SessionStatus.ACTIVE
+    usage: Usage = Usage()
+    steps: int = 0
+    created_at: Millis = 0
+    updated_at: Millis = 0
+    remote: RemoteRef | None = None
+
+
+class ListChildrenInput(ShowSessionInput):
+    """Sub-agents' sessions, newest first, by pages."""
+
+    limit: Limit = DEFAULT_LIMIT
+    cursor: str | None = None
 
 
 class TakeBackRequest(Model):

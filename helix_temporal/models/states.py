@@ -363,10 +363,16 @@ class RemoteRef(StoredModel):
 
 
 class SubSessionRef(StoredModel):
-    """A child session of a session."""
+    """A child session of a session.
+
+    Attributes:
+        tool: Of the parent's, behind which it is; empty in references of before there was this field.
+        remote: It runs elsewhere; whoever runs it keeps this.
+    """
 
     sub_session_id: Id
     agent_type: Text = ""
+    tool: Text = ""
     run_id: Text | None = None
     parent_tool_call_id: Text | None = None
     status: SessionStatus = SessionStatus.ACTIVE

@@ -2,12 +2,15 @@
 
 from temporalio import workflow
 
+from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.models._base import Model
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
+    ChildInfo,
     FindTurnInput,
     FindTurnResult,
+    ListChildrenInput,
     ListTurnsInput,
     ListTurnsResult,
     SessionUsage,
@@ -33,6 +36,7 @@ class LookRequest(Model):
     turns: ListTurnsInput | None = None
     find_turn: FindTurnInput | None = None
     checkpoints: ListCheckpointsInput | None = None
+    children: ListChildrenInput | None = None
     policy: CallPolicy | None = None
 
 
@@ -44,6 +48,7 @@ class LookReply(Model):
     turns: ListTurnsResult | None = None
     find_turn: FindTurnResult | None = None
     checkpoints: Page[CheckpointMeta] | None = None
+    children: Page[ChildInfo] | None = None
 
 
 @workflow.defn(name="helix.look")
@@ -73,4 +78,9 @@ class LookWorkflow:
                 wanted.session_id, limit=wanted.limit, cursor=wanted.cursor, order=wanted.order
             )
             return LookReply(checkpoints=page)
+        if input.children is not None:
+            children = await workflow.execute_activity_method(
+                ChildActivities.children, input.children, **beating
+            )
+            return LookReply(children=children)
         return LookReply()

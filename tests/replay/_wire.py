@@ -14,6 +14,7 @@ from temporalio import activity, workflow
 from helix_temporal import errors
 from helix_temporal.activities import LockActivities, SessionActivities, ThreadActivities, UsageActivities
 from helix_temporal.activities.checkpoints import CheckpointActivities
+from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
@@ -89,6 +90,7 @@ def _activities() -> list[str]:
         SessionActivities,
         SessionStoreActivities,
         CheckpointActivities,
+        ChildActivities,
         CleanupActivities,
         ThreadActivities,
         MaintenanceActivities,
