@@ -236,6 +236,8 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
         Raises:
             TooLargeError: The result exceeds 1 MiB.
+            RemoteClientToolUnsupportedError: By the root's map it is that of a sub-session elsewhere.
+            SessionNotFoundError: It is that of a session that is not there.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.errors import RemoteClientToolUnsupportedError, SessionNotFoundError
 from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
 from helix_temporal.stores.sessions._codec import decode, encode
@@ -45,6 +45,23 @@ def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSess
         return Decision(ref)
     after = ref.model_copy(update={"status": status, "updated_at": max(seen.now, ref.updated_at)})
     return Decision(after, puts=(_record(after, before.order),))
+
+
+def check_here(seen: Seen, name: str) -> None:
+    """Refuse what can't be handed to a child that runs elsewhere.
+
+    Raises:
+        RemoteClientToolUnsupportedError: The child is such a one.
+    """
+    found = seen.view.find(RecordKind.REF, name)
+    remote = None if found is None else ref_of(found).remote
+    if remote is not None:
+        raise RemoteClientToolUnsupportedError(
+            f"session {seen.session_id!r}: sub-session {name!r} runs elsewhere, at {remote.endpoint_id!r}; "
+            "its calls are answered there, or must be of tools that it executes itself",
+            session_id=seen.session_id,
+            child=name,
+        )
 
 
 def ref_of(record: SessionRecord) -> SubSessionRef:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.queries import (
     MAX_LIMIT,
@@ -13,7 +14,7 @@ from helix_temporal.models.queries import (
 )
 from helix_temporal.models.states import OwnedPendingCall, Submission, ToolResultSubmission
 from helix_temporal.stores._cursors import decode_cursor, encode_cursor
-from helix_temporal.stores.sessions import _calls
+from helix_temporal.stores.sessions import _calls, _children
 from helix_temporal.stores.sessions._base import STATE, Base
 from helix_temporal.stores.sessions._checks import checked, checked_count, checked_limit
 from helix_temporal.stores.sessions._decisions import Call
@@ -34,7 +35,11 @@ class ListsPart(Base):
         _calls.check_submission(submission)
         owner = _calls.owner((await self._see(session_id)).present, submission.tool_call_id) or session_id
         call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
-        return await self._made(call, STATE, lambda seen: _calls.submit(seen, submission), Submission)
+        try:
+            return await self._made(call, STATE, lambda seen: _calls.submit(seen, submission), Submission)
+        except SessionNotFoundError:
+            _children.check_here(await self._see(session_id, _children.wanted([owner])), owner)
+            raise
 
     async def resolve_tool_call_owner(self, root_session_id: str, tool_call_id: str) -> str | None:
         """See `SessionStore.resolve_tool_call_owner`; a call of the root itself is the root's."""

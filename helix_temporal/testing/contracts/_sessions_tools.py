@@ -4,13 +4,15 @@ import asyncio
 
 import pytest
 
-from helix_temporal.errors import TooLargeError
+from helix_temporal.errors import RemoteClientToolUnsupportedError, SessionNotFoundError, TooLargeError
 from helix_temporal.models.states import (
     MAX_CALL_RESULT,
     ClientToolResponse,
     PendingClientToolCall,
+    RemoteRef,
     SessionState,
     SessionStatus,
+    SubSessionRef,
     SuspensionContext,
     ToolResultSubmission,
 )
@@ -154,6 +156,22 @@ class ToolCallContract(SessionFixtures):
         assert found.pending_client_tool_calls["call-1"].response == ClientToolResponse(result="42")
         assert await image(store, session_id) == before
         assert (await store.submit_tool_result(session_id, answer())).status == "already_completed"
+
+    async def test_an_answer_for_a_session_elsewhere_is_refused_at_once(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """Nobody here can hand it on; a session that is merely gone is another matter (SU-05)."""
+        child = f"{session_id}-child"
+        root = await store.create_session(session_id)
+        await store.save_state(session_id, changed(root, client_tool_call_ownership={"call-1": child}))
+        with pytest.raises(SessionNotFoundError):
+            await store.submit_tool_result(session_id, answer())
+        remote = RemoteRef(endpoint_id="berlin", remote_session_id="r-1")
+        await store.add_sub_session_refs(session_id, [SubSessionRef(sub_session_id=child, remote=remote)])
+        before = await image(store, session_id)
+        with pytest.raises(RemoteClientToolUnsupportedError, match="berlin"):
+            await store.submit_tool_result(session_id, answer())
+        assert await image(store, session_id) == before
 
     async def test_an_answer_has_a_largest_size(self, store: SessionStore, session_id: str) -> None:
         """One mebibyte as JSON; what is larger belongs into a file (case 99)."""
