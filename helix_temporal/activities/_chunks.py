@@ -20,6 +20,8 @@ from helix_temporal.models.suspensions import WaitingCall
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
+SHOWN_OF_CHILD: Final = 2000
+"""Characters of a sub-agent's answer that are shown with its end."""
 
 
 def run_of(request: RunStepInput | EndTurnInput | ToolInput) -> str:
@@ -152,8 +154,9 @@ def tools_end(
             facts = None if agent is None else _facts(agent, result.name or "")
             end = chunks.SubAgentEnd(
                 sub_session_id=child.session_id,
-                sub_agent_type="" if facts is None else facts.agent or "",
+                sub_agent_type=child.agent or ("" if facts is None else facts.agent or ""),
                 tool_call_id=result.tool_call_id,
+                result=result.text[:SHOWN_OF_CHILD],
                 success=child.status == "completed",
                 message_id=_asked_by(result.id),
             )

@@ -123,7 +123,12 @@ class SubAgentStart(ChunkBase, frozen=True):
 
 
 class SubAgentEnd(ChunkBase, frozen=True):
-    """It is done; the ``tool_end`` of its call follows."""
+    """It is done; the ``tool_end`` of its call follows.
+
+    Attributes:
+        result: The beginning of its answer's text, at most 2,000 characters; with ``success`` false: what the
+            model is told instead.
+    """
 
     type: Literal["subagent_end"] = "subagent_end"
     sub_session_id: str

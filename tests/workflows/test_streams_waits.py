@@ -8,6 +8,7 @@ from helix_temporal.models.stream_view import StreamView
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.suspensions import ToolApproval
 from tests.workflows._desk import Desk
+from tests.workflows._team import ask
 from tests.workflows.conftest import Crew, Stand
 from tests.workflows.test_waits import LOCATE, WIPE, asks_once
 
@@ -58,8 +59,21 @@ async def test_a_sub_agent_is_shown_where_it_works(crew: Crew, sid: str) -> None
     [end] = [each for each in turn if isinstance(each, chunks.SubAgentEnd)]
     child = await crew.child(sid)
     assert (start.sub_session_id, start.sub_agent_type) == (child, "helper")
-    assert (end.sub_session_id, end.success) == (child, True)
+    assert (end.sub_session_id, end.success, end.result) == (child, True, "1: how are you")
     names = [each.type for each in turn]
     assert names.index("subagent_end") < names.index("tool_end")
     told = [stored.chunk async for stored in crew.sessions.stream(child)]
     assert isinstance(told[-1], chunks.RunEnded)
+
+
+async def test_the_end_of_a_sub_agent_shows_the_beginning_of_what_it_gave(crew: Crew, sid: str) -> None:
+    """A page says what came of it, however much that is, and why there is nothing."""
+    crew.team.leads[sid] = lambda request: (
+        ask("large 5000", "fail") if request.messages[-1].role == "user" else "done"
+    )
+    live = crew.sessions.session(sid, agent="new").stream_ask("go")
+    turn = [stored.chunk async for stored in live]
+    large, failed = [each for each in turn if isinstance(each, chunks.SubAgentEnd)]
+    assert (large.result, large.success) == ("x" * 2000, True)
+    assert (failed.success, failed.sub_agent_type) == (False, "helper")
+    assert "PlayedError: on purpose" in failed.result
