@@ -203,9 +203,10 @@ class TakingBack(SessionReader):
             InvalidIdError: There is no thread of such an id, or ``begins`` wants a new one.
         """
         for each in ids:
-            if each is not None and is_child_id(validate_id(each)):
-                if begins or await self._described(each) is None:
-                    check_own_id(each)
+            if each is None or not is_child_id(validate_id(each)):
+                continue
+            if begins or await self._described(each) is None:
+                check_own_id(each)
 
     def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
         if agent is None:

@@ -3,7 +3,9 @@
 ::
 
     HelixError
-    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · InvalidConfigError · TooLargeError
+    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
+    ├── InvalidConfigError
+    │   └── AgentNotServedError
     ├── NotFoundError
     │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
     ├── ConflictError
@@ -62,6 +64,10 @@ class InvalidRequestError(HelixError):
 
 class InvalidConfigError(HelixError):
     """A setting is outside what is allowed."""
+
+
+class AgentNotServedError(InvalidConfigError):
+    """An agent is another's tool, and no worker serves it."""
 
 
 class TooLargeError(HelixError):

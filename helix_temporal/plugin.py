@@ -15,6 +15,7 @@ from temporalio.worker import WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.agents import Agent
+from helix_temporal.agents._subagent import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
@@ -46,6 +47,8 @@ class HelixPlugin(SimplePlugin):
 
     Raises:
         InvalidConfigError: The client's data converter is neither the default nor a pydantic one.
+        AgentNotServedError: An agent's tool is another agent, which the same workers would have to serve, and
+            is not among ``agents``; where the tool names their task queue, once a worker is made.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class HelixPlugin(SimplePlugin):
     ) -> None:
         self.settings = settings or Settings()
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
+        check_served(self._agents)
         # What the driver leaves behind imports more of it when it is collected, which may be in a workflow.
         self._passthrough = ("helix_temporal", "redis", *passthrough)
         self._backends: Any = backends
@@ -85,6 +89,7 @@ class HelixPlugin(SimplePlugin):
         """Add to what `SimplePlugin` does the two intervals that decide how fast failures are seen."""
         timeouts = self.settings.timeouts
         config = super().configure_worker(config)
+        check_served(self._agents, config.get("task_queue"))
         config["max_heartbeat_throttle_interval"] = timeouts.max_heartbeat_throttle_interval
         config["sticky_queue_schedule_to_start_timeout"] = timeouts.sticky_queue_schedule_to_start_timeout
         runner, client = config.get("workflow_runner"), config.get("client")

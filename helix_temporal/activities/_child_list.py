@@ -81,9 +81,7 @@ async def by_calls(
                 results = {}
             if at > 0 and (len(found) >= request.limit or looked >= MOST_MESSAGES):
                 cursor = encode_cursor(_BY_CALLS, at, " ".join(sorted(seen)))
-                return Listed(
-                    Page(items=tuple(found), next_cursor=cursor, has_more=True), frozenset(unsure)
-                )
+                return Listed(Page(items=tuple(found), next_cursor=cursor, has_more=True), frozenset(unsure))
         stop = page.before
     return Listed(Page(items=tuple(found)), frozenset(unsure))
 
@@ -108,7 +106,7 @@ def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
 def _of_calls(
     session_id: str, agent: Agent, answer: Message, results: Mapping[str, Message], seen: set[str]
 ) -> list[ChildInfo]:
-    """Sessions that an answer asks for, the last call first; a continuing one that is in ``seen`` is left out."""
+    """Sessions that an answer asks for, the last call first, without continuing ones that are in ``seen``."""
     found = []
     for ordinal in range(len(answer.tool_calls) - 1, -1, -1):
         call, result_id = answer.tool_calls[ordinal], f"{answer.id}.{ordinal}"

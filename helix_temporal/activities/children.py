@@ -1,10 +1,13 @@
-"""Activities about the sessions of sub-agents: which there are."""
+"""Activities about the sessions of sub-agents: which there are, and whether anybody serves them."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from temporalio import activity
+from temporalio.client import WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._child_list import Listed, by_calls, by_refs
 from helix_temporal.activities._context import beating
@@ -13,6 +16,7 @@ from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities.states import checked_size
 from helix_temporal.agents import AgentRegistry
 from helix_temporal.errors import SessionNotFoundError, ThreadNotFoundError
+from helix_temporal.models.children import TakenUpInput, TakenUpResult
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.queries import Page
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -54,6 +58,22 @@ class ChildActivities:
         checked_size(page, self._max_payload, "page of sub-agents")
         return page
 
+    @activity.defn(name="helix.sessions.taken_up")
+    @typed
+    async def taken_up(self, request: TakenUpInput) -> TakenUpResult:
+        """Whether a worker has ever begun with an execution; one that none has begun with is terminated.
+
+        Nothing of it is lost: it has done nothing.  Left alone it would wait until its time is over.
+        """
+        handle = activity.client().get_workflow_handle(request.workflow_id, run_id=request.run_id)
+        begun = True
+        with _unless_gone():
+            begun = await _has_begun(handle)
+        if not begun:
+            with _unless_gone():
+                await handle.terminate(reason="no worker began with it in time")
+        return TakenUpResult(taken_up=begun)
+
     async def _listed(self, request: ListChildrenInput) -> Listed:
         if self._sessions is not None:
             refs = await self._sessions.list_sub_session_refs(request.session_id)
@@ -85,3 +105,20 @@ class ChildActivities:
 
         found = await asyncio.gather(*(one(each) for each in items))
         return [each for each in found if each is not None]
+
+
+async def _has_begun(handle: WorkflowHandle[Any, Any]) -> bool:
+    async for event in handle.fetch_history_events():
+        if event.HasField("workflow_task_started_event_attributes"):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """An execution that has ended needs nothing more."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise

@@ -1,6 +1,6 @@
 """Sub-agents: a tool behind which another agent has a session of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, get_args
@@ -10,11 +10,14 @@ from pydantic import BaseModel, JsonValue
 from helix_temporal.agents._agent import Agent
 from helix_temporal.agents._checks import check_name, check_seconds
 from helix_temporal.agents._tool import Tool
-from helix_temporal.errors import InvalidConfigError, InvalidRequestError
+from helix_temporal.errors import AgentNotServedError, InvalidConfigError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread, ToolFacts
 
 DEFAULT_TIMEOUT: Final = 3600.0
 """Seconds that a sub-agent has for its answer."""
+
+DEFAULT_START_WITHIN: Final = 60.0
+"""Seconds in which a worker of another task queue must begin with a sub-agent's session."""
 
 TASK: Final = "task"
 _PARAMETERS: Final[dict[str, JsonValue]] = {
@@ -34,12 +37,14 @@ class AgentTool(Tool):
         thread: What it knows at its start.
         task_queue: Where its session runs; None for that of the session that calls.
         argument: The argument that is its message; None for all of them, as JSON.
+        start_within: Seconds in which a worker of ``task_queue`` must begin with its session.
     """
 
     agent: str
     thread: ChildThread = "new"
     task_queue: str | None = None
     argument: str | None = TASK
+    start_within: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +57,13 @@ class AgentTool(Tool):
 
     def facts(self, agent: str) -> ToolFacts:
         """What the workflow must know to run it."""
-        given = {"task_queue": self.task_queue, "argument": self.argument, **self.waiting()}
+        given = {
+            "task_queue": self.task_queue,
+            "argument": self.argument,
+            # The worker that calls is alive itself, so that its own queue is served.
+            "schedule_to_start": None if self.task_queue is None else self.start_within,
+            **self.waiting(),
+        }
         return ToolFacts(
             name=self.name,
             activity=f"helix.tools.{agent}.{self.name}",
@@ -75,12 +86,13 @@ def agent_tool(
     task_queue: str | None = None,
     approval: bool = False,
     answer_within: float | timedelta | None = None,
+    start_within: float | timedelta | None = DEFAULT_START_WITHIN,
 ) -> Tool:
     """Make an agent a tool of another: each call is a session of its own, a child of the caller's.
 
     Args:
         name: What the model calls it.
-        agent: The agent or its name; a worker of the task queue must serve it.
+        agent: The agent or its name; the workers of the task queue must serve it.
         thread: ``new``: it knows nothing but its task.  ``fork``: it begins with a copy of the caller's
             finished turns.  ``continue``: all calls of this tool by one session go on with one thread.
         description: For the model.
@@ -90,13 +102,18 @@ def agent_tool(
         task_queue: Where its session runs; its worker must have the same stores.
         approval: Each call waits until somebody has approved it.
         answer_within: Seconds that somebody has for that; None for no deadline.
+        start_within: With ``task_queue``: seconds in which a worker must begin with the session; after that
+            the call is an error that names `AgentNotServedError`.  None waits for as long as ``timeout``.
 
     Raises:
         InvalidConfigError: A name or an option is outside what is allowed.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     check_seconds(seconds, f"tool {name!r}: timeout")
-    within = answer_within
+    within, begins = answer_within, start_within
+    if begins is not None:
+        begins = begins.total_seconds() if isinstance(begins, timedelta) else begins
+        check_seconds(begins, f"tool {name!r}: start_within")
     return AgentTool(
         name=name,
         handler=_not_here,
@@ -109,7 +126,31 @@ def agent_tool(
         thread=thread,
         task_queue=task_queue,
         argument=TASK if parameters is None else None,
+        start_within=begins,
     )
+
+
+def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None:
+    """Refuse agents whose sub-agents the same workers would have to serve, and do not.
+
+    Args:
+        agents: All that they serve.
+        task_queue: Theirs; without it only sub-agents are looked at that name none.
+
+    Raises:
+        AgentNotServedError: One is not among them; the message says whose tool it is.
+    """
+    served = {each.name for each in agents}
+    for agent in agents:
+        for tool in agent.tools:
+            if not isinstance(tool, AgentTool) or tool.agent in served:
+                continue
+            if tool.task_queue is None or tool.task_queue == task_queue:
+                raise AgentNotServedError(
+                    f"agent {agent.name!r}: its tool {tool.name!r} is agent {tool.agent!r}, which these "
+                    f"workers would have to serve; served: {', '.join(sorted(served))}. Give it to them as "
+                    "well, or name the task queue of workers that have it"
+                )
 
 
 def _schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) -> dict[str, JsonValue]:

@@ -53,6 +53,8 @@ class ToolFacts(Model):
         thread: With kind ``agent``: what it knows at its start.
         task_queue: With kind ``agent``: where its session runs; None for that of the session that calls.
         argument: With kind ``agent``: the argument that is its message; None for all of them, as JSON.
+        schedule_to_start: With kind ``agent``: seconds in which a worker must begin with its session; None
+            for as long as it has for its answer.
     """
 
     name: str
@@ -68,6 +70,7 @@ class ToolFacts(Model):
     thread: ChildThread = "new"
     task_queue: str | None = None
     argument: str | None = None
+    schedule_to_start: float | None = Field(default=None, gt=0)
 
 
 class HookFacts(Model):

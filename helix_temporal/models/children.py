@@ -123,6 +123,19 @@ class RoutedReply(Model):
     submission: Submission | None = None
 
 
+class TakenUpInput(Model):
+    """Names the execution of a sub-agent's session."""
+
+    workflow_id: str
+    run_id: str
+
+
+class TakenUpResult(Model):
+    """Whether a worker has begun with it; if none has, it is ended."""
+
+    taken_up: bool
+
+
 def is_message_ref(ref: str) -> bool:
     """Whether a reference names a message, or a payload of another thread, rather than one of this thread."""
     return ref.startswith((_MARK, _PUT_ASIDE))
@@ -172,8 +185,8 @@ def check_own_id(value: str, what: str = "session_id") -> str:
     """
     if is_child_id(value):
         raise InvalidIdError(
-            f"{what} {value!r}: an id that ends in '>' and a name is that of a sub-agent's session, and there "
-            "is none of this id to go on with; choose another one, such as one without '>'"
+            f"{what} {value!r}: an id that ends in '>' and a name is that of a sub-agent's session, and "
+            "there is none of this id to go on with; choose another one, such as one without '>'"
         )
     return value
 

@@ -11,9 +11,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.children import ParentLink
+from helix_temporal.models.children import ParentLink, TakenUpInput
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
 from helix_temporal.models.sessions import AnswerRef, CallPolicy
@@ -99,7 +100,7 @@ class TemporalCalls:
     """
 
     def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
-        self.policy, self.children = policy, Children(parent)
+        self.policy, self.children = policy, Children(parent, self.taken_up)
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`.
@@ -181,6 +182,14 @@ class TemporalCalls:
                 raise asyncio.CancelledError from error
             raise ToolFailedError(_reason(error)) from error
         return outcome
+
+    async def taken_up(self, request: TakenUpInput) -> bool:
+        """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
+        call = workflow.execute_activity_method(ChildActivities.taken_up, request, **self.store_options())
+        try:
+            return (await typed(call)).taken_up
+        except (ActivityError, errors.HelixError):
+            return True
 
     async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
         """Run a hook that is an activity."""

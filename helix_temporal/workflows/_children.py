@@ -18,6 +18,7 @@ from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.suspensions import ChildWait
 from helix_temporal.workflows._child_ends import called, failed, interrupted, late, outcome, refused, slept
+from helix_temporal.workflows._child_served import TakenUp, check_begun
 from helix_temporal.workflows._child_starts import (
     END_SECONDS,
     again,
@@ -71,11 +72,13 @@ class Children:
 
     Attributes:
         parent: Whose sub-agent the session itself is.
+        taken_up: Whether anybody serves a session.
         waits: What they wait for.
         cut: Sessions of calls that were cut off, for the session store.
     """
 
-    parent: ParentLink | None = None
+    parent: ParentLink | None
+    taken_up: TakenUp
     waits: ChildWaits = field(default_factory=ChildWaits)
     cut: list[str] = field(default_factory=list)
     _running: list[_Child] = field(default_factory=list)
@@ -197,8 +200,33 @@ class Children:
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
     ) -> "asyncio.Task[SessionResult]":
         self._running.append(child)
-        task = child.run = asyncio.create_task(_execute(child, facts, start, self.waits, limit))
+        task = child.run = asyncio.create_task(self._execute(child, facts, start, limit))
         return task
+
+    async def _execute(
+        self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
+    ) -> SessionResult:
+        """Start the child, once no other execution has its session, and wait for its result.
+
+        Raises:
+            FailureError: It failed, somebody else has the session, or nobody serves it.
+        """
+        while True:
+            try:
+                child.handle = await _started(facts, start, limit)
+            except WorkflowAlreadyStartedError:
+                if not await _free(child, facts, self.waits):
+                    raise
+                continue
+            break
+        if child.cancelled:
+            child.handle.cancel()
+        elif child.interrupted:
+            await _pass_on(child)
+        # One that is woken has begun before, and may have been given answers.
+        if facts.schedule_to_start is not None and start.woken is None:
+            await check_begun(child.handle, facts, self.taken_up)
+        return await child.handle
 
     def _gone(self, child: _Child) -> None:
         self._running.remove(child)
@@ -223,29 +251,6 @@ async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         if task.done():
             task.exception()  # what became of it is nobody's any more
         raise asyncio.CancelledError
-
-
-async def _execute(
-    child: _Child, facts: ToolFacts, start: SessionInput, waits: ChildWaits, limit: float | None
-) -> SessionResult:
-    """Start the child, once no other execution has its session, and wait for its result.
-
-    Raises:
-        FailureError: It failed, or somebody else has the session.
-    """
-    while True:
-        try:
-            child.handle = await _started(facts, start, limit)
-        except WorkflowAlreadyStartedError:
-            if not await _free(child, facts, waits):
-                raise
-            continue
-        break
-    if child.cancelled:
-        child.handle.cancel()
-    elif child.interrupted:
-        await _pass_on(child)
-    return await child.handle
 
 
 async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:

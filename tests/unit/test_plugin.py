@@ -17,8 +17,8 @@ from temporalio.converter import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from helix_temporal.agents import Agent, ScriptedModel
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.agents import Agent, ScriptedModel, agent_tool
+from helix_temporal.errors import AgentNotServedError, InvalidConfigError
 from helix_temporal.models.sessions import SessionInput, SessionOptions
 from helix_temporal.plugin import CompactPayloadConverter, HelixPlugin
 from helix_temporal.settings import Settings, Timeouts
@@ -135,3 +135,30 @@ def test_a_worker_gets_the_intervals_of_the_settings() -> None:
 def test_the_plugin_has_a_name_that_servers_show() -> None:
     """Names of plugins are reported, so this one is permanent."""
     assert HelixPlugin().name() == "helix.HelixPlugin"
+
+
+def caller(**options: str) -> Agent:
+    """Calls an agent ``helper``."""
+    return Agent(
+        name="caller",
+        model=ScriptedModel(["hi"]),
+        tools=[agent_tool("ask", agent="helper", **options)],  # type: ignore[arg-type]
+    )
+
+
+def test_an_agent_whose_sub_agent_nobody_serves_is_refused() -> None:
+    """Before the first user asks: a call would find out in the middle of a turn."""
+    helper = Agent(name="helper", model=ScriptedModel(["hi"]))
+    with pytest.raises(AgentNotServedError, match="its tool 'ask' is agent 'helper'"):
+        HelixPlugin(agents=[caller()])
+    HelixPlugin(agents=[caller(), helper])
+    HelixPlugin(agents=[caller(task_queue="elsewhere")])
+
+
+def test_a_worker_is_refused_whose_own_queue_is_to_serve_a_sub_agent_that_it_has_not() -> None:
+    """Which queue a worker serves is known when it is made."""
+    plugin = HelixPlugin(agents=[caller(task_queue="here")])
+    config = {"activities": [], "workflows": [], "workflow_runner": SandboxedWorkflowRunner()}
+    with pytest.raises(AgentNotServedError, match="served: caller"):
+        plugin.configure_worker({**config, "task_queue": "here"})  # type: ignore[typeddict-item]
+    plugin.configure_worker({**config, "task_queue": "there"})  # type: ignore[typeddict-item]

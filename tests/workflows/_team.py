@@ -121,7 +121,9 @@ class Team:
             leads("top", agent_tool("helper", agent="middle")),
             leads("nowhere", agent_tool("helper", agent="helper", task_queue="nobody-listens", timeout=1)),
             leads("far", agent_tool("helper", agent="helper", task_queue="nobody-listens", timeout=30)),
-            leads("unknown", agent_tool("helper", agent="who")),
+            leads(
+                "unserved", agent_tool("helper", agent="helper", task_queue="nobody-listens", start_within=1)
+            ),
             leads("itself", agent_tool("helper", agent="itself")),
             leads("of-picky", agent_tool("helper", agent="picky")),
             Agent(name="asker", model=self, tools=[ask_user()]),

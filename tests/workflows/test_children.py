@@ -154,7 +154,7 @@ async def test_references_follow_the_sub_agents_sessions(crew: Crew, sid: str) -
         ("new", "refuse", "(refusal). I would rather not"),
         ("new", " ", "'task' must be a text that says what to do"),
         ("of-picky", "one", "refused the task: not this one"),
-        ("unknown", "one", "agent 'who' is not registered"),
+        ("unserved", "one", "AgentNotServedError: no worker of task queue 'nobody-listens'"),
         ("nowhere", "one", "no answer within 1 s"),
     ],
 )
