@@ -5,7 +5,8 @@ It answers by a script; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 
 import os
 
-from helix_temporal.agents import Agent, Model, ModelRequest, ScriptedModel, StreamingModel
+from helix_temporal.adapters import model_by_key
+from helix_temporal.agents import Agent, ModelRequest, ScriptedModel
 
 
 def answer(request: ModelRequest) -> str:
@@ -16,21 +17,8 @@ def answer(request: ModelRequest) -> str:
     return f"Noted as number {len(said)}: {said[-1]}."
 
 
-def model() -> Model | StreamingModel:
-    """The real one where there is a key."""
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        from helix_temporal.adapters.anthropic import AnthropicModel  # noqa: PLC0415 (an extra)
-
-        return AnthropicModel(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), max_tokens=1024)
-    if os.environ.get("OPENAI_API_KEY"):
-        from helix_temporal.adapters.openai_responses import OpenAIResponsesModel  # noqa: PLC0415
-
-        return OpenAIResponsesModel(os.environ.get("OPENAI_MODEL", "gpt-5"))
-    return ScriptedModel(answer)
-
-
 travel = Agent(
     name="travel",
-    model=model(),
+    model=model_by_key(os.environ) or ScriptedModel(answer),
     instructions="You plan a journey with the user. Answer in one short sentence.",
 )

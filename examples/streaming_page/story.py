@@ -1,9 +1,12 @@
-"""A storyteller: by a script, word by word, or by Claude where ANTHROPIC_API_KEY is set."""
+"""A storyteller: by a script, word by word; by Claude where ANTHROPIC_API_KEY is set, by GPT where
+OPENAI_API_KEY is.
+"""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
 
+from helix_temporal.adapters import model_by_key
 from helix_temporal.agents import (
     Agent,
     ModelEvent,
@@ -14,8 +17,6 @@ from helix_temporal.agents import (
     ToolOutcome,
     tool,
 )
-from helix_temporal.agents import Model as ModelProtocol
-from helix_temporal.agents import StreamingModel as StreamingProtocol
 from helix_temporal.models.messages import ToolCall
 
 WORDS = 200
@@ -53,18 +54,9 @@ class Storyteller:
         yield ModelResponse(content=text)
 
 
-def model() -> ModelProtocol | StreamingProtocol:
-    """The real one where there is a key."""
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        from helix_temporal.adapters.anthropic import AnthropicModel  # noqa: PLC0415 (an extra)
-
-        return AnthropicModel(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), max_tokens=1024)
-    return Storyteller()
-
-
 story = Agent(
     name="story",
-    model=model(),
+    model=model_by_key(os.environ) or Storyteller(),
     instructions="Tell a short story about the place that the user names. Look the place up first.",
     tools=[look_up],
 )

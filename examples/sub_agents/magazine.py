@@ -4,18 +4,9 @@ They answer by scripts; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 """
 
 import os
-from collections.abc import Callable
 
-from helix_temporal.agents import (
-    Agent,
-    Model,
-    ModelRequest,
-    ModelResponse,
-    ScriptedModel,
-    StreamingModel,
-    agent_tool,
-    tool,
-)
+from helix_temporal.adapters import model_by_key
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, agent_tool, tool
 from helix_temporal.models.messages import ToolCall, Usage
 
 
@@ -61,33 +52,21 @@ def _used(request: ModelRequest) -> Usage:
     return Usage(input_tokens=100 * len(request.messages), output_tokens=20)
 
 
-def model(script: Callable[[ModelRequest], ModelResponse]) -> Model | StreamingModel:
-    """The real one where there is a key."""
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        from helix_temporal.adapters.anthropic import AnthropicModel  # noqa: PLC0415 (an extra)
-
-        return AnthropicModel(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), max_tokens=1024)
-    if os.environ.get("OPENAI_API_KEY"):
-        from helix_temporal.adapters.openai_responses import OpenAIResponsesModel  # noqa: PLC0415
-
-        return OpenAIResponsesModel(os.environ.get("OPENAI_MODEL", "gpt-5"))
-    return ScriptedModel(script)
-
-
+real = model_by_key(os.environ)
 researcher = Agent(
     name="researcher",
-    model=model(researcher_answers),
+    model=real or ScriptedModel(researcher_answers),
     instructions="Find numbers. Buy a report with buy_report unless you have one. Answer in a sentence.",
     tools=[buy_report],
 )
 critic = Agent(
     name="critic",
-    model=model(critic_answers),
+    model=real or ScriptedModel(critic_answers),
     instructions="Say in one sentence what to mind, given what was written before. Write no article.",
 )
 lead = Agent(
     name="lead",
-    model=model(lead_answers),
+    model=real or ScriptedModel(lead_answers),
     instructions=(
         "You write articles of three sentences. First call research and review, both in one step; "
         "then write, with what they say."

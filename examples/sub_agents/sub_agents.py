@@ -18,7 +18,6 @@ from helix_temporal.models import chunks
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import AskResult
 from helix_temporal.models.suspensions import ToolApproval
-from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 
@@ -66,16 +65,15 @@ async def article(session: SessionHandle, text: str, message_id: str) -> None:
     say("lead:", result.text or result.error or f"[{result.status}]")
 
 
-async def bill(session: SessionHandle, helix: HelixPlugin) -> None:
+async def bill(session: SessionHandle) -> None:
     """What each session used itself, and what the lead's is told to have used: all of it."""
     print("\nThe bill, in tokens")
     # A tool's result says what the tool used, so that only the answers are the lead's own.
     answers = [each for each in await session.client.messages(session.session_id) if each.role == "assistant"]
     own = [each.usage for each in answers if each.usage is not None]
     line("lead", sum(own, Usage()))
-    assert helix.backends.sessions is not None
-    for child in await helix.backends.sessions.list_sub_session_refs(session.session_id):
-        line(child.agent_type, (await session.client.usage(child.sub_session_id)).tokens)
+    for child in (await session.children()).items:
+        line(child.agent, child.usage)
     line("all", (await session.usage()).tokens)
 
 
@@ -94,7 +92,7 @@ async def main() -> None:
         for number, text in enumerate(ARTICLES, 1):
             print(f"\nArticle {number}")
             await article(session, text, f"article-{number}")
-        await bill(session, helix)
+        await bill(session)
         await session.close()
 
 

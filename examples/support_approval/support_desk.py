@@ -6,13 +6,12 @@ It answers by a script; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 import os
 import re
 
+from helix_temporal.adapters import model_by_key
 from helix_temporal.agents import (
     Agent,
-    Model,
     ModelRequest,
     ModelResponse,
     ScriptedModel,
-    StreamingModel,
     ToolContext,
     ask_user,
     tool,
@@ -50,22 +49,9 @@ def answer(request: ModelRequest) -> ModelResponse:
     return ModelResponse(f"You get your money back: {newest.text}.")
 
 
-def model() -> Model | StreamingModel:
-    """The real one where there is a key."""
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        from helix_temporal.adapters.anthropic import AnthropicModel  # noqa: PLC0415 (an extra)
-
-        return AnthropicModel(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"), max_tokens=1024)
-    if os.environ.get("OPENAI_API_KEY"):
-        from helix_temporal.adapters.openai_responses import OpenAIResponsesModel  # noqa: PLC0415
-
-        return OpenAIResponsesModel(os.environ.get("OPENAI_MODEL", "gpt-5"))
-    return ScriptedModel(answer)
-
-
 support = Agent(
     name="support",
-    model=model(),
+    model=model_by_key(os.environ) or ScriptedModel(answer),
     instructions=(
         "You are the customer assistant of Nordlicht Outdoor. Be brief. A customer who wants money back: "
         f"ask with ask_user which order it is, of {', '.join(ORDERS)}; then call refund for it at once."

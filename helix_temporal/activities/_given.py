@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from helix_temporal.activities._step_rules import ModelStep
 from helix_temporal.activities._summaries import Summaries, Window, in_context
-from helix_temporal.agents import Agent, InstructionsContext, repair
+from helix_temporal.agents import InstructionsContext, repair
 from helix_temporal.agents._tokens import Decoded
 from helix_temporal.models.messages import Message, SummaryUsage, to_record
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.slices import Summary
-from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.hot import StepView
 
 
@@ -31,13 +30,7 @@ class Given:
 
 
 async def given_to_model(
-    agent: Agent,
-    request: RunStepInput,
-    thread_id: str,
-    state: SliceState,
-    view: StepView,
-    inputs: Sequence[Message],
-    summaries: Summaries,
+    step: ModelStep, view: StepView, inputs: Sequence[Message], summaries: Summaries
 ) -> Given:
     """The context that the agent's policy allows, with a summary of what it leaves out if that is wanted.
 
@@ -45,22 +38,23 @@ async def given_to_model(
         HelixError: What the instructions raise.
     """
     records = [*view.before, *(to_record(message) for message in inputs)]
-    window = Window(records, Decoded(records), request.head.position - len(view.before), request.head)
-    instructions = await _instructions(agent, request, thread_id, state)
-    found = await summaries.of(agent, request, thread_id, state, window)
-    messages, repairs = repair(in_context(agent, window, found))
+    head = step.request.head
+    window = Window(records, Decoded(records), head.position - len(view.before), head)
+    instructions = await _instructions(step)
+    found = await summaries.of(step, window)
+    messages, repairs = repair(in_context(step.agent, window, found))
     if found.message is not None:
         messages = (found.message, *messages)
     return Given(messages, instructions, repairs, found.summary, found.used)
 
 
-async def _instructions(agent: Agent, request: RunStepInput, thread_id: str, state: SliceState) -> str:
-    if state.instructions is not None:
-        return state.instructions
+async def _instructions(step: ModelStep) -> str:
+    if step.state.instructions is not None:
+        return step.state.instructions
     who = InstructionsContext(
-        agent=agent.name,
-        session_id=request.session_id,
-        thread_id=thread_id,
-        metadata=dict(state.metadata),
+        agent=step.agent.name,
+        session_id=step.request.session_id,
+        thread_id=step.thread_id,
+        metadata=dict(step.state.metadata),
     )
-    return await agent.instructions_for(who)
+    return await step.agent.instructions_for(who)

@@ -6,13 +6,12 @@ from typing import Final
 from temporalio import activity
 
 from helix_temporal.activities._given import Given, given_to_model
+from helix_temporal.activities._step_rules import ModelStep
 from helix_temporal.activities._streaming import StepStream
 from helix_temporal.activities._summaries import Summaries
-from helix_temporal.agents import Agent, complete
+from helix_temporal.agents import complete
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.messages import Finish, Message, Usage
-from helix_temporal.models.sessions import SliceState
-from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.hot import StepView
 
 REPAIRS: Final = "helix_context_repairs"
@@ -22,14 +21,7 @@ _USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
 
 
 async def ask_model(
-    agent: Agent,
-    request: RunStepInput,
-    thread_id: str,
-    state: SliceState,
-    view: StepView,
-    inputs: Sequence[Message],
-    live: StepStream,
-    summaries: Summaries,
+    step: ModelStep, view: StepView, inputs: Sequence[Message], live: StepStream, summaries: Summaries
 ) -> tuple[Message, Given]:
     """Call the model with the context that its policy allows, showing its answer as it comes.
 
@@ -40,7 +32,8 @@ async def ask_model(
         HelixError: What the model or the instructions raise; nothing is in the thread then.
         FencedError: The attempt was left behind, as its stream tells while the answer comes.
     """
-    given = await given_to_model(agent, request, thread_id, state, view, inputs, summaries)
+    agent, request = step.agent, step.request
+    given = await given_to_model(step, view, inputs, summaries)
     if given.repairs and activity.in_activity():
         counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
         counter.add(given.repairs, {"agent": agent.name})
@@ -49,12 +42,12 @@ async def ask_model(
         ModelRequest(
             agent=agent.name,
             session_id=request.session_id,
-            thread_id=thread_id,
+            thread_id=step.thread_id,
             messages=given.messages,
             instructions=given.instructions,
             tools=tuple(tool.spec for tool in agent.tools),
-            metadata=dict(state.metadata),
-            step_key=f"{thread_id}/{request.epoch}/{request.head.position}",
+            metadata=dict(step.state.metadata),
+            step_key=f"{step.thread_id}/{request.epoch}/{request.head.position}",
         ),
         live.on_event,
     )

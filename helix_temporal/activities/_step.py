@@ -12,6 +12,7 @@ from helix_temporal.activities._references import References
 from helix_temporal.activities._states import CommittedTurn, StateKeeper
 from helix_temporal.activities._step_news import StepNews
 from helix_temporal.activities._step_rules import (
+    ModelStep,
     advance,
     elsewhere,
     is_archived,
@@ -132,9 +133,8 @@ class Stepper:
     ) -> RunStepResult:
         state = state_of(seen.view)
         async with self._news.beginning(request, state, live.place):
-            answer, given = await ask_model(
-                agent, request, thread_id, state, seen.view, inputs, live, self._summaries
-            )
+            asks = ModelStep(agent, request, thread_id, state)
+            answer, given = await ask_model(asks, seen.view, inputs, live, self._summaries)
             if agent.compaction is not None:
                 # One of another timeline goes: a later window may not reach back to where it shows.
                 state = state.model_copy(update={"summary": given.summary})

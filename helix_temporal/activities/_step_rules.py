@@ -2,8 +2,10 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
@@ -12,6 +14,16 @@ from helix_temporal.models.sessions import MAX_VALUES_BYTES, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """A step that calls its model: whose, on which thread, and the state in its slice."""
+
+    agent: Agent
+    request: RunStepInput
+    thread_id: str
+    state: SliceState
 
 
 def elsewhere(thread_id: str, head: Head) -> HeadMovedError:

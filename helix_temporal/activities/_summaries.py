@@ -9,7 +9,7 @@ from typing import Final
 
 from temporalio import activity
 
-from helix_temporal.activities._step_rules import new_id, step_number
+from helix_temporal.activities._step_rules import ModelStep, new_id, step_number
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, Compaction, complete
 from helix_temporal.agents._compaction import as_message, chunks, cut, question
@@ -19,9 +19,7 @@ from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record
 from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.slices import Summary
-from helix_temporal.models.steps import RunStepInput
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 FAILURES: Final = "helix_context_summary_failures"
@@ -84,43 +82,36 @@ class Summaries:
         self._threads, self._used = threads, used or UsageLog()
         self._made: OrderedDict[tuple[str, Head, Head], Found] = OrderedDict()
 
-    async def of(
-        self, agent: Agent, request: RunStepInput, thread_id: str, state: SliceState, window: Window
-    ) -> Found:
+    async def of(self, step: ModelStep, window: Window) -> Found:
         """The summary for a step: the stored one, or a new one if that is due; never an error."""
-        compaction = agent.compaction
+        compaction = step.agent.compaction
         if compaction is None:
             return Found()
-        present = _valid(state.summary, window)
-        if request.inputs[0].call is not None:
+        present = _valid(step.state.summary, window)
+        if step.request.inputs[0].call is not None:
             return Found(present)  # within a turn: all of it is in the context
         since = EMPTY if present is None else present.upto
-        upto = due(agent, compaction, window, present)
+        upto = due(step.agent, compaction, window, present)
         if upto is None or upto.position <= since.position:
             return Found(present)
-        known = self._made.get((thread_id, since, upto))
+        known = self._made.get((step.thread_id, since, upto))
         if known is not None:
             return known
-        found = await self._tried(agent, compaction, request, thread_id, state, present, upto)
+        found = await self._tried(step, compaction, present, upto)
         if found.used is not None:
-            await self._used.summary(agent, request, found.used, step_number(request, state))
+            number = step_number(step.request, step.state)
+            await self._used.summary(step.agent, step.request, found.used, number)
         if found.summary is not present:
-            self._made[thread_id, since, upto] = found
+            self._made[step.thread_id, since, upto] = found
             while len(self._made) > _REMEMBERED:
                 self._made.popitem(last=False)
         return found
 
     async def _tried(
-        self,
-        agent: Agent,
-        compaction: Compaction,
-        request: RunStepInput,
-        thread_id: str,
-        state: SliceState,
-        present: Summary | None,
-        upto: Head,
+        self, step: ModelStep, compaction: Compaction, present: Summary | None, upto: Head
     ) -> Found:
         """A new summary, or the present one if that fails, whatever the reason."""
+        thread_id = step.thread_id
         used: list[Usage] = []
         text = None if present is None else present.text
         start = 0 if present is None else present.upto.position
@@ -129,15 +120,15 @@ class Summaries:
                 records, left_out = await self._read(thread_id, start, upto.position)
                 for at, said in enumerate(chunks([from_record(record) for record in records])):
                     asked = question(text, said, left_out=0 if at else left_out)
-                    step_key = f"{thread_id}/{request.epoch}/summary/{upto.position}/{at}"
-                    response = await _asked(agent, compaction, request, thread_id, state, asked, step_key)
+                    step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
+                    response = await _asked(step, compaction, asked, step_key)
                     used.append(response.usage or Usage())
                     text = _text_of(response, compaction)
         except Exception as error:  # noqa: BLE001 (whatever it is, the turn does not depend on it)
             _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
             if activity.in_activity():
                 counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")
-                counter.add(1, {"agent": agent.name})
+                counter.add(1, {"agent": step.agent.name})
             return Found(present, _work(used))
         if text is None:
             return Found(present)
@@ -167,25 +158,17 @@ class Summaries:
         return records, at - start
 
 
-async def _asked(
-    agent: Agent,
-    compaction: Compaction,
-    request: RunStepInput,
-    thread_id: str,
-    state: SliceState,
-    asked: str,
-    step_key: str,
-) -> ModelResponse:
+async def _asked(step: ModelStep, compaction: Compaction, asked: str, step_key: str) -> ModelResponse:
     """One call for a summary."""
     return await complete(
-        compaction.model or agent.model,
+        compaction.model or step.agent.model,
         ModelRequest(
-            agent=agent.name,
-            session_id=request.session_id,
-            thread_id=thread_id,
+            agent=step.agent.name,
+            session_id=step.request.session_id,
+            thread_id=step.thread_id,
             messages=(Message(id="summarise", role="user", content=asked),),
             instructions=compaction.prompt,
-            metadata=dict(state.metadata),
+            metadata=dict(step.state.metadata),
             step_key=step_key,
         ),
     )
