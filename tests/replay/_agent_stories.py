@@ -17,7 +17,7 @@ class Speaker:
     async def generate(self, request: ModelRequest) -> ModelResponse:
         last, usage = request.messages[-1], Usage(input_tokens=len(request.messages), output_tokens=1)
         name, *words = last.text.split()
-        if last.role == "tool" or name not in {*KINDS, "ask_user"}:
+        if last.role == "tool" or name not in {*KINDS, "far", "ask_user"}:
             if name == "slow":
                 await asyncio.sleep(20)
             return ModelResponse(f"{len(request.messages)}: {last.text}"[:60], usage=usage)
@@ -32,7 +32,8 @@ class Speaker:
 def agents() -> list[Agent]:
     """One that calls itself in all ways, and asks people."""
     tools = [agent_tool(kind, agent="speaker", thread=kind) for kind in ("new", "fork", "continue")]
-    return [Agent(name="speaker", model=Speaker(), tools=[*tools, ask_user()])]
+    far = agent_tool("far", agent="speaker", task_queue="replay-nobody", start_within=0.5)
+    return [Agent(name="speaker", model=Speaker(), tools=[*tools, far, ask_user()])]
 
 
 async def children(served: Served, prefix: str) -> list[tuple[str, str | None]]:
@@ -66,6 +67,13 @@ async def child_abort(served: Served, prefix: str) -> list[tuple[str, str | None
     await asked
     await sessions.ask(sid, "hello again")
     return [*await _finish(sessions, sid), *[(each, None) for each in below]]
+
+
+async def child_unserved(served: Served, prefix: str) -> list[tuple[str, str | None]]:
+    """A call to a task queue that nobody serves; the turn goes on."""
+    sid, sessions = f"{prefix}-unserved", served.sessions
+    await sessions.ask(sid, "far one", agent="speaker")
+    return await _finish(sessions, sid)
 
 
 async def waits(served: Served, prefix: str) -> list[tuple[str, str | None]]:
@@ -102,3 +110,6 @@ async def _below(served: Served, session_id: str) -> list[str]:
 
 LATER = {story.__name__: story for story in (children, child_waits, child_abort, waits)}
 """By name, as `_stories.STORIES`."""
+
+APART = {story.__name__: story for story in (child_unserved,)}
+"""As `LATER`."""

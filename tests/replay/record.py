@@ -1,8 +1,8 @@
 """Stores what must not change: ``python -m tests.replay.record [--wire] [VERSION]``.
 
 With a version, plays each story of `_stories` on a stack of its own and writes the histories to
-``histories/VERSION``; for one that ends in ``-agents`` or ``-handle`` those of `_agent_stories` or
-`_handle_stories`.  A stored history is never edited: a change of workflow code that breaks one needs
+``histories/VERSION``; for one that ends in ``-agents``, ``-apart`` or ``-handle`` those of `_agent_stories`
+or `_handle_stories`.  A stored history is never edited: a change of workflow code that breaks one needs
 `workflow.patched`.  With ``--wire``, writes names and schemas to ``wire.json``: look at the difference
 before it is committed, since what is gone or renamed there breaks what runs.
 """
@@ -47,7 +47,11 @@ async def record(version: str, environment: dict[str, str]) -> None:
 
 def stories_of(version: str) -> Mapping[str, Story]:
     """What is stored under a version's name."""
-    later: Mapping[str, Mapping[str, Story]] = {"agents": _agent_stories.LATER, "handle": HANDLE}
+    later: Mapping[str, Mapping[str, Story]] = {
+        "agents": _agent_stories.LATER,
+        "apart": _agent_stories.APART,
+        "handle": HANDLE,
+    }
     return later.get(version.rpartition("-")[2], STORIES)
 
 
