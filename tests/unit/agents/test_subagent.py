@@ -33,7 +33,17 @@ def test_the_workflow_is_told_whom_to_start_and_how() -> None:
         task_queue="far",
         argument="task",
         approval=True,
+        schedule_to_start=60.0,
     )
+
+
+def test_only_a_task_queue_of_its_own_has_to_be_seen_to_be_served() -> None:
+    """The worker that calls is there itself; a timer for each call would be two events for nothing."""
+    assert agent_tool("research", agent="researcher").facts("s").schedule_to_start is None
+    patient = agent_tool("research", agent="researcher", task_queue="far", start_within=None)
+    assert patient.facts("s").schedule_to_start is None
+    brisk = agent_tool("research", agent="researcher", task_queue="far", start_within=timedelta(seconds=5))
+    assert brisk.facts("s").schedule_to_start == 5.0
 
 
 def test_parameters_of_ones_own_are_the_message_as_a_whole() -> None:
@@ -49,7 +59,13 @@ def test_parameters_of_ones_own_are_the_message_as_a_whole() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"agent": "no such/name"}, {"thread": "old"}, {"timeout": 0}, {"timeout": float("inf")}],
+    [
+        {"agent": "no such/name"},
+        {"thread": "old"},
+        {"timeout": 0},
+        {"timeout": float("inf")},
+        {"start_within": 0},
+    ],
 )
 def test_what_cannot_be_is_refused_when_the_tool_is_made(options: dict[str, object]) -> None:
     """Rather than when a model calls it."""
