@@ -60,8 +60,10 @@ async def by_calls(
         before, tools = decode_cursor(_BY_CALLS, request.cursor)
         stop = min(before, facts.head.position)
         seen.update(tools.split())
-    found, unsure, looked = [], set(), 0
+    found: list[ChildInfo] = []
+    unsure: set[str] = set()
     results: dict[str, Message] = {}
+    looked = 0
     while stop is not None and stop > 0:
         page = await threads.read(
             ReadPage(

@@ -76,4 +76,4 @@ async def test_the_end_of_a_sub_agent_shows_the_beginning_of_what_it_gave(crew: 
     large, failed = [each for each in turn if isinstance(each, chunks.SubAgentEnd)]
     assert (large.result, large.success) == ("x" * 2000, True)
     assert (failed.success, failed.sub_agent_type) == (False, "helper")
-    assert "PlayedError: on purpose" in failed.result
+    assert "PlayedError: on purpose" in str(failed.result)
