@@ -165,20 +165,23 @@ class Backends:
         )
         locks = LockActivities(self.locks)
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
-        reads = SessionReads(
-            self.threads,
-            self.payloads,
-            self.usage,
-            self.sessions,
-            max_payload=limits.payload_bytes,
-            beat_every=every,
+        holders = (
+            *(sessions, threads, maintenance, locks, usage),
+            *self._readers(registry),
+            *self._store_activities(),
         )
-        children = ChildActivities(
-            self.threads, registry, self.sessions, max_payload=limits.payload_bytes, beat_every=every
-        )
-        holders = (sessions, threads, maintenance, locks, usage, reads, children, *self._store_activities())
         found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
+
+    def _readers(self, registry: AgentRegistry) -> tuple[object, ...]:
+        limit = self.settings.limits.payload_bytes
+        every = self.settings.timeouts.heartbeat_every.total_seconds()
+        return (
+            SessionReads(
+                self.threads, self.payloads, self.usage, self.sessions, max_payload=limit, beat_every=every
+            ),
+            ChildActivities(self.threads, registry, self.sessions, max_payload=limit, beat_every=every),
+        )
 
     def _store_activities(self) -> tuple[object, ...]:
         if self.sessions is None:
