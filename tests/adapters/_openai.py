@@ -1,11 +1,9 @@
 """OpenAI's wire formats, for a stand-in: answers of both interfaces as events, and clients for it."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 import openai
-import pytest
 
 from helix_temporal.agents import complete
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
@@ -67,23 +65,6 @@ async def said(model: Any, request: ModelRequest) -> tuple[ModelResponse, list[M
 
     response = await complete(model, request, look)
     return response, seen[:-1]
-
-
-async def cancelled(model: Any, standin: StandIn) -> None:
-    """Cancel a call while the provider lets it wait; it must not wait on."""
-    reached, hanging = asyncio.Event(), asyncio.Event()
-
-    async def wait() -> None:
-        reached.set()
-        await hanging.wait()
-
-    standin.will(Reply(before=wait))
-    task = asyncio.create_task(said(model, asking(user("hi"))))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    hanging.set()
 
 
 # -- Chat Completions

@@ -4,16 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from google.genai import Client, types
+from google.genai import types
 
 from helix_temporal.adapters._kept import kept_with
 from helix_temporal.adapters.google import GoogleModel
 from helix_temporal.errors import (
-    HelixError,
     InvalidConfigError,
-    ModelRateLimitedError,
-    ModelRequestError,
-    ModelStreamEndedError,
     ModelUnavailableError,
 )
 from helix_temporal.models import parts
@@ -26,8 +22,8 @@ from helix_temporal.models.agents import (
 )
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, invalid_arguments
 from tests.adapters._google import KEY, call, client_of, contents_of, gemini, gemini_text, piece, signature
-from tests.adapters._openai import WEATHER, answered, asking, cancelled, result, said, user
-from tests.adapters._standin import StandIn, events, plain
+from tests.adapters._openai import WEATHER, answered, asking, result, said, user
+from tests.adapters._standin import StandIn, plain
 
 MALFORMED = "malformed function call"
 SKIPPED = signature(b"skip_thought_signature_validator")
@@ -377,126 +373,12 @@ async def test_calls_of_another_provider_are_answered_in_order(standin: StandIn,
     ]
 
 
-@pytest.mark.parametrize(("delay", "expected"), [("36.5s", 36500), ("2s", 2000), ("nonsense", None)])
-async def test_rate_limits_say_when_to_come_again(
-    standin: StandIn, model: GoogleModel, delay: str, expected: int | None
-) -> None:
-    """Temporal waits as long as the provider asks for, and the client does not try by itself."""
-    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
-    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": KEY, "details": [{"@type": "x"}, info]}
-    standin.will(plain({"error": error}, status=429))
-
-    with pytest.raises(ModelRateLimitedError) as caught:
-        await said(model, asking(user("hi")))
-
-    assert caught.value.facts.get("retry_after_ms") == expected
-    assert KEY not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        (500, ModelUnavailableError),
-        (503, ModelUnavailableError),
-        (400, ModelRequestError),
-        (403, ModelRequestError),
-        (404, ModelRequestError),
-    ],
-)
-async def test_refusals_and_failures_are_told_apart(
-    standin: StandIn, model: GoogleModel, status: int, expected: type[HelixError]
-) -> None:
-    """What passes is tried again, once an attempt; what stays fails at once."""
-    standin.will(plain({"error": {"code": status, "status": "X", "message": "You said hi"}}, status=status))
-
-    with pytest.raises(expected):
-        await said(model, asking(user("hi")))
-
-    assert len(standin.asked) == 1
-
-
 async def test_a_failure_that_is_no_json_passes(standin: StandIn, model: GoogleModel) -> None:
     """A proxy in between may answer in words."""
     standin.will(plain("x", status=502, content_type="text/html"))
 
     with pytest.raises(ModelUnavailableError):
         await said(model, asking(user("hi")))
-
-
-@pytest.mark.parametrize("cut", [True, False])
-@pytest.mark.parametrize("pieces", [[], [piece({"text": "Good "})]])
-async def test_a_cut_stream_is_no_answer(
-    standin: StandIn, model: GoogleModel, pieces: list[dict[str, Any]], cut: bool
-) -> None:
-    """Half an answer must not become a message, however the stream ended."""
-    standin.will(gemini(*pieces, cut=cut))
-
-    with pytest.raises((ModelStreamEndedError, ModelUnavailableError)):
-        await said(model, asking(user("hi")))
-
-    assert len(standin.asked) == 1
-
-
-async def test_a_damaged_event_is_no_answer(standin: StandIn, model: GoogleModel) -> None:
-    """The library puts what it could not read into its error; ours must not."""
-    standin.will(events(piece({"text": "Good "}), '{"secret": '))
-
-    with pytest.raises(ModelStreamEndedError) as caught:
-        await said(model, asking(user("hi")))
-
-    assert "secret" not in str(caught.value)
-
-
-async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: GoogleModel) -> None:
-    """A turn that is stopped does not wait for its model."""
-    await cancelled(model, standin)
-
-
-async def test_an_error_within_a_stream_is_typed(standin: StandIn, model: GoogleModel) -> None:
-    """A failure that is told after the status says OK is a failure all the same."""
-    error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow"}}
-    standin.will(events(piece({"text": "Good "}), error))
-
-    with pytest.raises(ModelRateLimitedError):
-        await said(model, asking(user("hi")))
-
-
-async def test_a_provider_that_is_away_is_asked_again(model: GoogleModel) -> None:
-    """No connection is no fault of the request; the client gives up at once."""
-    client = Client(api_key=KEY, http_options=types.HttpOptions(base_url="http://127.0.0.1:9"))
-    try:
-        with pytest.raises(ModelUnavailableError):
-            await said(GoogleModel("gemini-3", client), asking(user("hi")))
-    finally:
-        await client.aio.aclose()
-        client.close()
-
-
-async def test_without_a_key_the_worker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys come from the worker's environment; a missing one is named."""
-    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"):
-        monkeypatch.delenv(name, raising=False)
-
-    with pytest.raises(InvalidConfigError, match="GEMINI_API_KEY"):
-        await said(GoogleModel("gemini-3"), asking(user("hi")))
-
-
-async def test_a_client_of_its_own_is_made_and_closed(
-    standin: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a client given, the environment says where and with which key."""
-    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
-    monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", standin.url)
-    standin.will(gemini_text("ok"))
-    model = GoogleModel("gemini-3")
-
-    await said(model, asking(user("hi")))
-    await model.aclose()
-
-    assert standin.asked[0].headers["x-goog-api-key"] == KEY
 
 
 @pytest.mark.parametrize("option", ["system_instruction", "cached_content", "hologram"])

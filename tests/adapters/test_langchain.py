@@ -8,11 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 
 from helix_temporal.adapters.langchain import LangChainModel
 from helix_temporal.errors import (
-    HelixError,
     InvalidConfigError,
-    ModelRateLimitedError,
-    ModelRequestError,
-    ModelStreamEndedError,
     ModelUnavailableError,
 )
 from helix_temporal.models import parts
@@ -26,7 +22,7 @@ from helix_temporal.models.agents import (
 from helix_temporal.models.messages import Finish, Message, Usage, why_not_run
 from tests.adapters import _anthropic as claude_wire
 from tests.adapters import _langchain as wire
-from tests.adapters._standin import Reply, StandIn, plain
+from tests.adapters._standin import StandIn, plain
 from tests.adapters._talk import WEATHER, answer_of, asking, events_of, goes_on, result, stored
 
 CALL = {"id": "call_1", "name": "weather", "arguments": '{"z": 1, "city": "Bern"}'}
@@ -234,20 +230,6 @@ async def test_a_refusal_is_typed(standin: StandIn) -> None:
     assert claude.finish is Finish.REFUSAL
 
 
-@pytest.mark.parametrize("given", ['{"city": "Be', '["Bern"]', "Bern"])
-async def test_arguments_that_cannot_be_read_are_told_to_the_model(standin: StandIn, given: str) -> None:
-    """A model's slip costs a step, never the turn; the other calls are run."""
-    model = wire.gpt(standin)
-    bad = {"id": "call_0", "name": "weather", "arguments": given}
-    standin.will(wire.says("", bad, CALL), wire.says("ok"))
-    answer = await answer_of(model, asking("go", tools=[WEATHER]))
-    assert [why_not_run(call) is None for call in answer.tool_calls] == [False, True]
-    await goes_on(model, answer)
-    sent = standin.bodies[1]["messages"][1]["tool_calls"]
-    assert [call["id"] for call in sent] == ["call_0", "call_1"]
-    assert json.loads(sent[0]["function"]["arguments"]) == {"INVALID_JSON": given}
-
-
 async def test_claudes_arguments_that_cannot_be_read_come_back_as_an_object(standin: StandIn) -> None:
     """With the signature of the reasoning before them."""
     model = wire.claude(standin, thinking={"type": "enabled", "budget_tokens": 1024})
@@ -267,60 +249,6 @@ async def test_claudes_arguments_that_cannot_be_read_come_back_as_an_object(stan
 
 
 # -- failures
-
-
-def refused(status: int, **headers: str) -> Reply:
-    error = {"type": "some_error", "code": "some_code", "message": "we saw k-secret and Grüezi"}
-    return plain({"type": "error", "error": error}, status=status, **headers)
-
-
-@pytest.mark.parametrize("made", [wire.claude, wire.gpt])
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        (400, ModelRequestError),
-        (401, ModelRequestError),
-        (429, ModelRateLimitedError),
-        (500, ModelUnavailableError),
-        (529, ModelUnavailableError),
-    ],
-)
-async def test_failures_are_typed_whoever_raises_them(
-    standin: StandIn, made: Any, status: int, expected: type[HelixError]
-) -> None:
-    """Each package has errors of its own, and quotes what it likes in them."""
-    standin.will(refused(status, retry_after="3"))
-    with pytest.raises(HelixError) as raised:
-        await answer_of(made(standin), asking("Grüezi"))
-    assert type(raised.value) is expected
-    assert raised.value.facts["retry_after_ms"] == 3000
-    assert "some_" in str(raised.value)
-    assert "Grüezi" not in str(raised.value)
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize("made", [wire.claude, wire.gpt])
-async def test_a_stream_that_is_cut_is_no_answer(standin: StandIn, made: Any) -> None:
-    """Half an answer in the thread would be taken for a whole one."""
-    whole = claude_wire.says(claude_wire.text("Half a wor")) if made is wire.claude else wire.says("Half")
-    standin.will(Reply(whole.chunks[:4], 200, whole.headers, cut=True))
-    with pytest.raises(ModelStreamEndedError):
-        await answer_of(made(standin), asking("go"))
-
-
-@pytest.mark.parametrize("made", [wire.claude, wire.gpt])
-async def test_a_stream_that_just_ends_is_no_answer(standin: StandIn, made: Any) -> None:
-    """The libraries take it for the end."""
-    claude = claude_wire.stream(claude_wire.begins(), *claude_wire.block_events(0, claude_wire.text("Ha")))
-    standin.will(claude if made is wire.claude else wire.says("Half", stop="nothing"))
-    with pytest.raises(ModelStreamEndedError):
-        await answer_of(made(standin), asking("go"))
-
-
-async def test_nobody_there_is_worth_another_attempt(standin: StandIn) -> None:
-    """Networks fail and come back."""
-    with pytest.raises(ModelUnavailableError, match="did not answer"):
-        await answer_of(wire.gpt(standin, base_url="http://127.0.0.1:9"), asking("go"))
 
 
 async def test_what_nobody_knows_is_told_to_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,17 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import openai
 import pytest
 
 from helix_temporal.adapters.openai_chat import OpenAIChatModel
 from helix_temporal.errors import (
-    HelixError,
     InvalidConfigError,
-    ModelRateLimitedError,
-    ModelRequestError,
-    ModelStreamEndedError,
-    ModelUnavailableError,
 )
 from helix_temporal.models import parts
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
@@ -24,7 +18,6 @@ from tests.adapters._openai import (
     answered,
     asking,
     call_chunks,
-    cancelled,
     chat,
     chat_text,
     chunk,
@@ -34,7 +27,7 @@ from tests.adapters._openai import (
     usage_chunk,
     user,
 )
-from tests.adapters._standin import StandIn, events, plain
+from tests.adapters._standin import StandIn
 
 
 @pytest.fixture
@@ -225,23 +218,6 @@ async def test_ends_are_typed(standin: StandIn, model: OpenAIChatModel, reason: 
     assert (response.content, response.finish, response.stop_reason) == ("Once", finish, reason)
 
 
-@pytest.mark.parametrize(
-    "arguments", ['{"city": "Par', "[1]", '{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}']
-)
-async def test_malformed_arguments_do_not_fail_the_turn(
-    standin: StandIn, model: OpenAIChatModel, arguments: str
-) -> None:
-    """The model is told what it said wrong, and sees its own words again."""
-    standin.will(chat(*call_chunks(0, "call_A", "weather", arguments), chunk("tool_calls")), chat_text("ok"))
-
-    response, _ = await said(model, asking(user("weather?")))
-    await said(model, asking(user("weather?"), answered(response), result("call_A", "wrong", is_error=True)))
-
-    assert invalid_arguments(response.tool_calls[0].arguments) is not None
-    sent = standin.bodies[1]["messages"][1]["tool_calls"][0]["function"]["arguments"]
-    assert sent == arguments
-
-
 async def test_arguments_cut_at_the_limit_are_not_run(standin: StandIn, model: OpenAIChatModel) -> None:
     """Half a call is none."""
     standin.will(chat(*call_chunks(0, "call_A", "weather"), chunk("length")))
@@ -324,131 +300,6 @@ async def test_an_edited_answer_is_sent_as_it_is_now(standin: StandIn, model: Op
     await said(model, asking(user("hi"), edited, user("more", "u2")))
 
     assert standin.bodies[1]["messages"][1] == {"role": "assistant", "content": "Yes."}
-
-
-async def test_rate_limits_say_when_to_come_again(standin: StandIn, model: OpenAIChatModel) -> None:
-    """Temporal waits as long as the provider asks for, and the client does not try by itself."""
-    standin.will(plain({"error": {"type": "tokens", "message": KEY}}, status=429, retry_after_ms="1500"))
-
-    with pytest.raises(ModelRateLimitedError) as caught:
-        await said(model, asking(user("hi")))
-
-    assert caught.value.facts["retry_after_ms"] == 1500
-    assert KEY not in str(caught.value)
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "expected"),
-    [
-        (429, "insufficient_quota", ModelRequestError),
-        (500, "server_error", ModelUnavailableError),
-        (503, None, ModelUnavailableError),
-        (408, None, ModelUnavailableError),
-        (400, "context_length_exceeded", ModelRequestError),
-        (401, "invalid_api_key", ModelRequestError),
-        (404, "model_not_found", ModelRequestError),
-    ],
-)
-async def test_refusals_and_failures_are_told_apart(
-    standin: StandIn, model: OpenAIChatModel, status: int, code: str | None, expected: type[HelixError]
-) -> None:
-    """What passes is tried again, once an attempt; what stays fails at once, without the request's words."""
-    standin.will(plain({"error": {"code": code, "message": "You said hi"}}, status=status))
-
-    with pytest.raises(expected) as caught:
-        await said(model, asking(user("hi")))
-
-    assert "hi" not in str(caught.value).split()
-    assert caught.value.__cause__ is None
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize("pieces", [[], [chunk(content="Good ")]])
-async def test_a_cut_stream_is_no_answer(
-    standin: StandIn, model: OpenAIChatModel, pieces: list[dict[str, Any]]
-) -> None:
-    """Half an answer must not become a message."""
-    standin.will(chat(*pieces, cut=True))
-
-    with pytest.raises(ModelStreamEndedError):
-        await said(model, asking(user("hi")))
-
-
-async def test_a_stream_that_ends_before_its_answer_is_no_answer(
-    standin: StandIn, model: OpenAIChatModel
-) -> None:
-    """A proxy may end a stream politely in the middle."""
-    standin.will(chat(chunk(content="Good ")))
-
-    with pytest.raises(ModelStreamEndedError):
-        await said(model, asking(user("hi")))
-
-
-async def test_a_prompt_that_a_filter_refuses_is_a_withheld_answer(
-    standin: StandIn, model: OpenAIChatModel
-) -> None:
-    """Azure tells so with a status of failure; trying again would not help."""
-    standin.will(plain({"error": {"code": "content_filter", "message": "bad"}}, status=400))
-
-    response, _ = await said(model, asking(user("bad")))
-
-    assert (response.content, response.finish) == ("", Finish.CONTENT_FILTER)
-
-
-async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: OpenAIChatModel) -> None:
-    """A turn that is stopped does not wait for its model."""
-    await cancelled(model, standin)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        ({"code": "rate_limit_exceeded", "message": "slow"}, ModelRateLimitedError),
-        ({"code": 429, "message": "slow"}, ModelRateLimitedError),
-        ({"type": "server_error", "message": "oops"}, ModelUnavailableError),
-        ({"code": "invalid_prompt", "message": "oops"}, ModelRequestError),
-        ("overloaded", ModelUnavailableError),
-    ],
-)
-async def test_errors_within_a_stream_are_typed(
-    standin: StandIn, model: OpenAIChatModel, error: Any, expected: type[HelixError]
-) -> None:
-    """A failure that is told after the status says OK is a failure all the same."""
-    standin.will(events(chunk(content="Good "), {"error": error}))
-
-    with pytest.raises(expected):
-        await said(model, asking(user("hi")))
-
-
-async def test_a_provider_that_is_away_is_asked_again() -> None:
-    """No connection is no fault of the request."""
-    async with openai.AsyncOpenAI(api_key=KEY, base_url="http://127.0.0.1:9/v1") as client:
-        with pytest.raises(ModelUnavailableError):
-            await said(OpenAIChatModel("gpt-5", client), asking(user("hi")))
-
-
-async def test_without_a_key_the_worker_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys come from the worker's environment; a missing one is named."""
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-    with pytest.raises(InvalidConfigError, match="OPENAI_API_KEY"):
-        await said(OpenAIChatModel("gpt-5"), asking(user("hi")))
-
-
-async def test_a_client_of_its_own_is_made_and_closed(
-    standin: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a client given, the environment says where and with which key."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{standin.url}/v1")
-    standin.will(chat_text("ok"))
-    model = OpenAIChatModel("gpt-5")
-
-    await said(model, asking(user("hi")))
-    await model.aclose()
-
-    assert standin.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_options_that_the_adapter_sets_are_refused() -> None:

@@ -7,12 +7,7 @@ import pytest
 
 from helix_temporal.adapters.openai_responses import OpenAIResponsesModel
 from helix_temporal.errors import (
-    HelixError,
     InvalidConfigError,
-    ModelRateLimitedError,
-    ModelRequestError,
-    ModelStreamEndedError,
-    ModelUnavailableError,
 )
 from helix_temporal.models import parts
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
@@ -21,15 +16,12 @@ from helix_temporal.models.messages import (
     Message,
     ToolCall,
     Usage,
-    invalid_arguments,
 )
 from tests.adapters._openai import (
-    KEY,
     WEATHER,
     answered,
     asking,
     call_item,
-    cancelled,
     client_of,
     message_item,
     reasoning_item,
@@ -40,7 +32,7 @@ from tests.adapters._openai import (
     text_item,
     user,
 )
-from tests.adapters._standin import StandIn, events, plain
+from tests.adapters._standin import StandIn, events
 
 
 @pytest.fixture
@@ -213,24 +205,6 @@ async def test_ends_are_typed(
     assert (response.content, response.finish, response.stop_reason) == ("Once", finish, reason)
 
 
-@pytest.mark.parametrize("arguments", ['{"city": "Par', "[1]", '{"x": NaN}', ""])
-async def test_malformed_arguments_do_not_fail_the_turn(
-    standin: StandIn, model: OpenAIResponsesModel, arguments: str
-) -> None:
-    """The model is told what it said wrong, and sees its own words again."""
-    item = call_item("call_A", "weather", arguments)
-    standin.will(
-        responses(item, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
-        responses(text_item("ok")),
-    )
-
-    response, _ = await said(model, asking(user("weather?")))
-    await said(model, asking(user("weather?"), answered(response), result("call_A", "wrong", is_error=True)))
-
-    assert invalid_arguments(response.tool_calls[0].arguments) is not None
-    assert standin.bodies[1]["input"][1] == item
-
-
 async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIResponsesModel) -> None:
     """What a user attaches, or a tool gives, reaches the model: by data, address or id."""
     standin.will(responses(text_item("nice")))
@@ -284,79 +258,6 @@ async def test_another_providers_words_are_sent_in_ours(
     await said(model, asking(user("hi"), other, user("more", "u2")))
 
     assert standin.bodies[0]["input"][1] == {"role": "assistant", "content": "Bonjour"}
-
-
-async def test_rate_limits_say_when_to_come_again(standin: StandIn, model: OpenAIResponsesModel) -> None:
-    """Temporal waits as long as the provider asks for, and the client does not try by itself."""
-    standin.will(plain({"error": {"type": "tokens", "message": KEY}}, status=429, retry_after="2"))
-
-    with pytest.raises(ModelRateLimitedError) as caught:
-        await said(model, asking(user("hi")))
-
-    assert caught.value.facts["retry_after_ms"] == 2000
-    assert KEY not in str(caught.value)
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize(("status", "expected"), [(500, ModelUnavailableError), (400, ModelRequestError)])
-async def test_refusals_and_failures_are_told_apart(
-    standin: StandIn, model: OpenAIResponsesModel, status: int, expected: type[HelixError]
-) -> None:
-    """What passes is tried again; what stays fails at once."""
-    standin.will(plain({"error": {"code": None, "message": "You said hi"}}, status=status))
-
-    with pytest.raises(expected):
-        await said(model, asking(user("hi")))
-
-    assert len(standin.asked) == 1
-
-
-@pytest.mark.parametrize("seen", [1, 3, 5])
-@pytest.mark.parametrize("cut", [True, False])
-async def test_a_cut_stream_is_no_answer(
-    standin: StandIn, model: OpenAIResponsesModel, seen: int, cut: bool
-) -> None:
-    """Half an answer must not become a message, however the stream ended."""
-    standin.will(events(*response_events(text_item("Hello"))[:seen], cut=cut))
-
-    with pytest.raises(ModelStreamEndedError):
-        await said(model, asking(user("hi")))
-
-
-async def test_a_prompt_that_a_filter_refuses_is_a_withheld_answer(
-    standin: StandIn, model: OpenAIResponsesModel
-) -> None:
-    """Azure tells so with a status of failure; trying again would not help."""
-    standin.will(plain({"error": {"code": "content_filter", "message": "bad"}}, status=400))
-
-    response, _ = await said(model, asking(user("bad")))
-
-    assert (response.content, response.finish) == ("", Finish.CONTENT_FILTER)
-
-
-async def test_a_cancelled_call_ends_at_once(standin: StandIn, model: OpenAIResponsesModel) -> None:
-    """A turn that is stopped does not wait for its model."""
-    await cancelled(model, standin)
-
-
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        ({"type": "error", "code": "rate_limit_exceeded", "message": "slow"}, ModelRateLimitedError),
-        ({"type": "error", "code": None, "message": "oops"}, ModelUnavailableError),
-        ({"type": "response.failed", "response": {"error": {"code": "server_error"}}}, ModelUnavailableError),
-        ({"type": "response.failed", "response": {"error": {"code": "invalid_prompt"}}}, ModelRequestError),
-        ({"type": "response.failed", "response": {"error": None}}, ModelUnavailableError),
-    ],
-)
-async def test_errors_within_a_stream_are_typed(
-    standin: StandIn, model: OpenAIResponsesModel, event: dict[str, Any], expected: type[HelixError]
-) -> None:
-    """A failure that is told after the status says OK is a failure all the same."""
-    standin.will(events((event["type"], event)))
-
-    with pytest.raises(expected):
-        await said(model, asking(user("hi")))
 
 
 async def test_a_last_event_without_items_takes_those_that_came(
