@@ -33,6 +33,7 @@ from tests.chaos._s3 import S3Campaigns
 from tests.chaos._stage import Stage
 from tests.chaos._streams import StreamKills
 from tests.chaos._terminates import TerminateCampaign
+from tests.chaos._trees import TreeKills
 from tests.chaos._wait_ends import WaitEnds
 from tests.chaos._waits import WaitKills
 
@@ -61,7 +62,8 @@ async def _kills(run: Run) -> list[Report]:
 async def _children(run: Run) -> list[Report]:
     campaign = ChildKillCampaign(run.settings, run.directory, seed=run.seed)
     ends = ChildEnds(run.settings, run.directory, seed=run.seed)
-    return [await campaign.run(run.share, run.progress), await ends.run(run.share, run.progress)]
+    trees = TreeKills(run.settings, run.directory, seed=run.seed, valkey=run.valkey)
+    return [await part.run(run.share, run.progress) for part in (campaign, trees, ends)]
 
 
 async def _waits(run: Run) -> list[Report]:

@@ -1,6 +1,5 @@
 """SIGKILL, and a Redis that is wiped, under sessions that wait for people."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -13,19 +12,19 @@ from helix_temporal.devstack import Valkey
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import Status
 from helix_temporal.settings import Settings
-from tests.chaos._agent import token_of
 from tests.chaos._answers import Answerers, check_given
-from tests.chaos._kills import RECOVERY_SECONDS, KillCampaign
+from tests.chaos._kills import RECOVERY_SECONDS
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings
 from tests.chaos._people import People
 from tests.chaos._report import Report
+from tests.chaos._wipes import Wiping
 
 Suspend = Literal["wait", "exit"]
 TEXTS: Final = ("waits=1", "waits=2 tools=1", "pays=1 tools=1", "waits=1 pays=2", "people=1", "hello")
 
 
-class WaitKills(KillCampaign):
+class WaitKills(Wiping):
     """Sessions whose turns wait for client tools and approvals, and several who answer at once.
 
     Args:
@@ -46,7 +45,7 @@ class WaitKills(KillCampaign):
             settings = settings.model_copy(update={"redis_url": valkey.url})
         super().__init__(settings, directory, seed=seed, sessions=sessions)
         self._options = self._options.model_copy(update={"suspend": suspend})
-        self._valkey, self._wipes, self._instants = valkey, 0, Counter[str]()
+        self._valkey, self._instants = valkey, Counter[str]()
         self._answerers: Answerers
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
@@ -65,23 +64,9 @@ class WaitKills(KillCampaign):
             lambda: answerers.seen if waiting else answerers.counted, RECOVERY_SECONDS
         )
 
-    async def _after_kill(self) -> None:
-        if self._valkey is not None and len(self._deaths) % 2:
-            await asyncio.to_thread(self._valkey.ask, "FLUSHALL")
-            self._wipes += 1
-
     async def _judge(self, people: People, seconds: float) -> Report:
         await self._answerers.stop()
         return await super()._judge(people, seconds)
-
-    def _excused(self, findings: Findings, threads: Mapping[str, Sequence[Message]]) -> Findings:
-        """A step that was in a wiped Redis only, of a worker that could not archive it, is paid again."""
-        if self._wipes:
-            standing = {token_of(each.text.encode()) for messages in threads.values() for each in messages}
-            findings.paid_twice = [
-                each for each in findings.paid_twice if each.split(": ")[1].split()[0] in standing
-            ]
-        return findings
 
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         book = self._answerers.given
