@@ -135,6 +135,7 @@ class Team:
             leads("asks-below", agent_tool("helper", agent="asks")),
             leads("asks-briefly", agent_tool("helper", agent="asker", timeout=2)),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),
+            leads("asks-approved", agent_tool("helper", agent="asker", approval=True)),
             leads("mixed", agent_tool("helper", agent="helper"), agent_tool("asker", agent="asker")),
         ]
 

@@ -10,7 +10,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
 from helix_temporal.models.states import SessionState, SessionStatus
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.suspensions import PendingCall, ToolApproval
 from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage
@@ -130,6 +130,22 @@ async def test_the_parent_stays_while_another_sub_agent_works(crew: Crew, sid: s
     assert (await client.status(sid)).pending == ()
     crew.team.gates[sid].opened.set()
     assert (await once_more(crew, sid)).text == f"they said blue / 1: hold {sid}"
+
+
+async def test_a_call_that_was_approved_sleeps_as_others_do(crew: Crew, sid: str) -> None:
+    """First somebody lets it run, then somebody answers what it asks."""
+    (approval,) = await left(crew, sid, agent="asks-approved")
+    leave = ToolApproval(approval_id=approval.id, approved=True)
+    reply = await leaving(crew).submit_approval(sid, leave, wait=True, timeout=30)
+    assert reply.result is not None
+    (call,) = reply.result.pending
+    assert call.name == "ask_user"
+    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    again = await leaving(crew).submit_approval(sid, leave, timeout=30)
+    assert again.status == "already_completed"
+    reply = await answer(crew, sid, call, "blue")
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
 
 
 async def test_a_wiped_redis_loses_nothing_of_a_tree_that_was_left(

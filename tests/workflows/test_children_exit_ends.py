@@ -116,6 +116,26 @@ async def test_a_root_that_is_terminated_while_it_is_woken_waits_on(crew: Crew, 
     assert len(crew.team.heard[call.route[0]]) == 2
 
 
+@pytest.mark.parametrize("how", ["abort", "interrupt", "cancel"])
+async def test_who_sleeps_while_others_work_ends_with_them(crew: Crew, sid: str, how: str) -> None:
+    """Its session runs no more than the others' when the turn is over."""
+    crew.team.leads[sid] = lambda request: ask_both("colour?", f"tool hold {sid}")
+    client = leaving(crew)
+    asked = await client.ask(sid, "go", agent="mixed", message_id="m", timeout=30)
+    asleep = asked.pending[0].route[0]
+    await crew.handle(asleep).result()
+    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
+    await (crew.handle(sid).cancel() if how == "cancel" else client.stop(sid, abort=how == "abort"))
+    crew.team.gates[sid].opened.set()
+    if how != "cancel":
+        await client.close(sid)
+    await asyncio.gather(client.result(sid), return_exceptions=True)
+    assert [message.role for message in await crew.messages(asleep)] == WHOLE
+    assert (await state_of(crew, asleep)).pending_client_tool_calls == {}
+    assert {each.status for each in await crew.children(sid)} == {SessionStatus.INTERRUPTED}
+    await check_sound(crew, sid, asleep)
+
+
 async def test_a_root_that_is_terminated_before_it_could_say_so_leaves_nobody_waiting(
     crew: Crew, sid: str
 ) -> None:
