@@ -1,10 +1,11 @@
 """Stores what must not change: ``python -m tests.replay.record [--wire] [VERSION]``.
 
 With a version, plays each story of `_stories` on a stack of its own and writes the histories to
-``histories/VERSION``; for one that ends in ``-agents``, ``-apart`` or ``-handle`` those of `_agent_stories`
-or `_handle_stories`.  A stored history is never edited: a change of workflow code that breaks one needs
-`workflow.patched`.  With ``--wire``, writes names and schemas to ``wire.json``: look at the difference
-before it is committed, since what is gone or renamed there breaks what runs.
+``histories/VERSION``; for one that ends in ``-agents``, ``-apart``, ``-handle`` or ``-trees`` those of
+`_agent_stories`, `_handle_stories` or `_tree_stories`.  A stored history is never edited: a change of
+workflow code that breaks one needs `workflow.patched`.  With ``--wire``, writes names and schemas to
+``wire.json``: look at the difference before it is committed, since what is gone or renamed there breaks
+what runs.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from helix_temporal.testing.serving import session_worker
 from tests.replay import _agent_stories
 from tests.replay._handle_stories import HANDLE
 from tests.replay._stories import STORIES, Story, agents
+from tests.replay._tree_stories import TREES
 from tests.replay._wire import HERE, WIRE_FILE, names, schemas
 
 
@@ -51,6 +53,7 @@ def stories_of(version: str) -> Mapping[str, Story]:
         "agents": _agent_stories.LATER,
         "apart": _agent_stories.APART,
         "handle": HANDLE,
+        "trees": TREES,
     }
     return later.get(version.rpartition("-")[2], STORIES)
 
