@@ -108,12 +108,11 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
-        if request.reopen is not None:
-            self.children.dismiss(request)
         # What children of an aborted turn still do, they do before the turn is cut.
-        await self.children.ended(lambda: cancels.append(True))
-        if cut := self.children.taken_cut():
-            request = request.model_copy(update={"cut_children": cut})
+        cut = None if request.reopen is None else request
+        await self.children.ended(lambda: cancels.append(True), cut)
+        if off := self.children.taken_cut():
+            request = request.model_copy(update={"cut_children": off})
         handle = workflow.start_activity_method(
             SessionActivities.open, request, **self.store_options(beats=True)
         )

@@ -141,9 +141,16 @@ class Children:
             child.interrupted = True
             await _pass_on(child)
 
-    async def ended(self, on_cancel: Callable[[], None]) -> None:
-        """Wait until no child runs; cancels meanwhile are remembered."""
-        while self._running:
+    async def ended(self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None) -> None:
+        """Wait until no child runs; cancels meanwhile are remembered.
+
+        Where the turn is ``cut``, those that sleep are to end theirs.
+        """
+        while True:
+            if cut is not None:
+                self.dismiss(cut)
+            if not self._running:
+                return
             try:
                 await workflow.wait_condition(lambda: not self._running)
             except asyncio.CancelledError:
@@ -175,16 +182,19 @@ class Children:
             self.waits.woke(wait)
         limit = seconds_left(facts, start, wait, _now())
         task = self._begin(child, facts, start, limit)
-        sleeps = None
         try:
             await _awaited(child, task)
-            if self.waits.sleepers.allowed and task.exception() is None:
-                sleeps = slept(task.result(), wait)
+            sleeps = self._slept(task, wait)
             if sleeps is not None:
                 self.waits.sleeps(sleeps)
                 return sleeps
         except asyncio.CancelledError:
-            self.cut.append(child.session_id)
+            sleeps = self._slept(task, wait)
+            if sleeps is None:
+                self.cut.append(child.session_id)
+            else:
+                # It had ended before it could be asked to.
+                self.waits.sleepers.sleep(sleeps)
             raise
         finally:
             self._gone(child)
@@ -195,6 +205,10 @@ class Children:
         if woken.late:
             result = late(facts, child.session_id, result.usage)
         return called(result, facts, timedelta(milliseconds=_now() - wait.since))
+
+    def _slept(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
+        ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
+        return slept(task.result(), wait) if ended and task.exception() is None else None
 
     def _begin(
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None

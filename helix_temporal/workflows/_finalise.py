@@ -87,7 +87,7 @@ class Finaliser:
     async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts, closes = [], ending.closes
-        await self._calls.children.ended(self._on_cancel)
+        await self._calls.children.ended(self._on_cancel, talk.request if closes else None)
         if self._has_news(ending):
             receipts.append(await self._save(talk, ending))
         if closes or not talk.handle.archived:

@@ -80,7 +80,6 @@ class Serving:
         live = self._live
         suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
         if suspended is None:
-            self._calls.children.dismiss(live.open.request)
             return None if self._unended is None else self._unended.run_id
         live.waits.give_up(INTERRUPTED)
         turn = self._turn()

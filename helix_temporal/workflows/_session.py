@@ -36,6 +36,7 @@ from helix_temporal.workflows._submissions import Submissions
 from helix_temporal.workflows._values import Known, Values
 
 _FLUSH_AGAIN: Final = 5.0
+_HEEDS: Final = "heeds-a-cancel-at-rest"
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
@@ -307,6 +308,8 @@ class AgentSession:
             return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
 
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
+        if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
+            raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if asleep is not None and not is_saved(live.receipts):
             await self._pause()
             return False
