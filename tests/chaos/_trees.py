@@ -8,6 +8,7 @@ from typing import Any
 from helix_temporal.devstack import Valkey
 from helix_temporal.settings import Settings
 from tests.chaos._children import ChildKillCampaign
+from tests.chaos._oracle import Findings
 from tests.chaos._wipes import Wiping
 
 
@@ -30,3 +31,7 @@ class TreeKills(Wiping, ChildKillCampaign):
         super().__init__(settings, directory, seed=seed, sessions=sessions, askers=1)
         self._options = self._options.model_copy(update={"suspend": "exit"})
         self._valkey = valkey
+
+    async def _paid(self, *found: Any) -> Findings:
+        """What a wiped Redis knew of usage is gone with it."""
+        return Findings() if self._wipes else await super()._paid(*found)
