@@ -356,14 +356,24 @@ def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
     Raises:
         InvalidMessageError: It cannot be written as JSON: a number that is not finite, bad text.
     """
-    fields: dict[str, Any] = {**defaults, **chunk.model_dump(exclude_unset=True, warnings=False)}
+    # As model_dump(exclude_unset=True) would, which takes twice as long: chunks are flat, or hold JSON.
+    given, extra = chunk.__pydantic_fields_set__, chunk.__pydantic_extra__
+    fields: dict[str, Any] = {**defaults}
+    fields.update((name, value) for name, value in chunk.__dict__.items() if name in given)
+    fields.update(extra or {})
     try:
-        return orjson.dumps(fields)
+        return orjson.dumps(fields, default=_dumped)
     except TypeError as error:
         raise InvalidMessageError(
             f"a chunk of type {chunk.type!r} cannot be written as JSON: numbers must be finite and within "
             "64 bits, text without lone surrogates"
         ) from error
+
+
+def _dumped(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_unset=True, warnings=False)
+    raise TypeError("not JSON")
 
 
 def from_bytes(body: bytes) -> ChunkBase:

@@ -15,8 +15,9 @@ from redis.backoff import NoBackoff
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import encode_id
+from helix_temporal.stores.redis._deadlines import Deadlines
 from helix_temporal.stores.redis._errors import translate
-from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed_command
+from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
 from helix_temporal.stores.redis._scripts import Script
 
 Server = Redis | ClusterNode
@@ -63,7 +64,7 @@ class Connection:
         self.cluster = cluster
         self.where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
         self._url = url
-        self._timeout = timeout
+        self._deadlines = Deadlines(timeout)
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
         self._client: Redis | RedisCluster | None = None
@@ -79,7 +80,8 @@ class Connection:
         async def call(client: Redis | RedisCluster) -> Answer:
             try:
                 if self._lane is not None:
-                    return await self._lane.run(script, keys, args)
+                    reply: Answer = await self._lane.send(packed(script, keys, args))
+                    return reply
                 return await _answer(client, "EVALSHA", script.sha, len(keys), *keys, *args)
             except driver.NoScriptError:
                 return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
@@ -130,13 +132,14 @@ class Connection:
             UnsupportedServerError: The server refused a command for good.
         """
         try:
-            async with self._slots, asyncio.timeout(self._timeout):
-                client = self._client = self._client or self._made()
-                if isinstance(client, RedisCluster):
-                    # Before it knows the slots the driver sends commands to any node, and closes all
-                    # connections, also those in use, after five that were moved.
-                    await client.initialize()
-                return await call(client)
+            with self._deadlines.one():
+                async with self._slots:
+                    client = self._client = self._client or self._made()
+                    if isinstance(client, RedisCluster):
+                        # Before it knows the slots the driver sends commands to any node, and closes all
+                        # connections, also those in use, after five that were moved.
+                        await client.initialize()
+                    return await call(client)
         except (driver.RedisError, driver.RedisClusterException, OSError) as error:
             raise translate(error, self.where) from error
 

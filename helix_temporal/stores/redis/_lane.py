@@ -36,17 +36,13 @@ class Lane:
         self._pool: Any = pool
         self.ready: list[Any] = []
 
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Value]) -> Answer:
-        """Send a script by its hash and read its answer."""
-        reply: Answer = await self.send(packed(script, keys, args))
-        return reply
-
     async def send(self, command: bytes) -> Any:
         """Send a command, packed as the protocol wants it, and read its answer as the server gave it."""
-        connection = await self._connected()
+        connection = self.ready.pop() if self.ready else None
+        if connection is None or not _is_clean(connection):
+            connection = await self._instead_of(connection)
         try:
-            await connection.send_packed_command(command)
-            reply = await _answer(connection)
+            reply = await _answer(connection, command)
         except BaseException:
             # What comes now would be taken for the answer to something else.
             await connection.disconnect(nowait=True)
@@ -57,11 +53,8 @@ class Lane:
             raise reply
         return reply
 
-    async def _connected(self) -> Any:
-        if self.ready:
-            connection = self.ready.pop()
-            if _is_clean(connection):
-                return connection
+    async def _instead_of(self, connection: Any) -> Any:
+        if connection is not None:
             await connection.disconnect()
             await self._pool.release(connection)
         return await self._pool.get_connection()
@@ -89,12 +82,13 @@ def _joined(start: bytes, args: Sequence[Value]) -> bytes:
     return b"".join(parts)
 
 
-async def _answer(connection: Any) -> Any:
-    """The answer to the one command that was sent; errors of the server's as well."""
+async def _answer(connection: Any, command: bytes) -> Any:
+    """Send a command and read the answer; errors of the server's are given back."""
     answers, reader = Answers(connection._parser.parse_error), connection._reader  # noqa: SLF001
+    # Not drained: nothing else is sent before the answer is there.
+    connection._writer.write(command)  # noqa: SLF001
     while True:
-        # It has none once somebody has closed the client.
-        piece = b"" if reader is None else await reader.read(_PIECE)
+        piece = await reader.read(_PIECE)
         if not piece:
             raise driver.ConnectionError("the server closed the connection")
         answer = answers.take(piece)
