@@ -24,6 +24,7 @@ from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
+from helix_temporal.activities.take_backs import TakeBacks
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
@@ -177,9 +178,8 @@ class Backends:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionReads(
-                self.threads, self.payloads, self.usage, self.sessions, max_payload=limit, beat_every=every
-            ),
+            SessionReads(self.threads, self.usage, self.sessions, max_payload=limit, beat_every=every),
+            TakeBacks(self.threads, self.payloads, self.sessions, beat_every=every),
             ChildActivities(self.threads, registry, self.sessions, max_payload=limit, beat_every=every),
         )
 

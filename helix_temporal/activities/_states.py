@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.activities import _state_runs, _state_staging
+from helix_temporal.activities._state_back import go_back, went_back
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, settled, state_at
 from helix_temporal.activities._state_saves import save_change
@@ -113,13 +114,13 @@ class StateKeeper:
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
             state = await self._create(request, header, kept, source)
-        elif request.checkpoint is not None:
-            await self._restore(session_id, request.checkpoint, epoch)
-            state = await self._loaded(session_id)
-        elif request.reopen is not None:
-            state, notes = await self._follow_cut(request, state, header)
-        elif header.head.position == header.committed:
-            state, notes = await self._catch_up(request, state, header, kept)
+        else:
+            if await went_back(self._store, request, header, kept):
+                state = await self._loaded(session_id)
+            if request.reopen is not None:
+                state, notes = await self._follow_cut(request, state, header)
+            elif header.head.position == header.committed:
+                state, notes = await self._catch_up(request, state, header, kept)
         left = await self._settle_run(request, state, header)
         values = _state_staging.shown(state.custom_state)
         if values is None:
@@ -196,7 +197,7 @@ class StateKeeper:
             change = state.model_copy(update={"head": settled(header)})
             await self._store.save_state(state.session_id, change, epoch=header.epoch)
         else:
-            await self._restore(state.session_id, checkpoint.id, header.epoch)
+            await go_back(self._store, state.session_id, checkpoint.id, header.epoch)
         note = (
             f"{ThreadBehindStateError.__name__}: the state was at {state.head.position}, the thread holds "
             f"{header.head.position}; went back to "
@@ -204,11 +205,6 @@ class StateKeeper:
         )
         notes = () if asked else (Receipt(name="state", ok=False, detail=note),)
         return await self._loaded(state.session_id), notes
-
-    async def _restore(self, session_id: str, checkpoint_id: str, epoch: int) -> None:
-        await self._store.restore_checkpoint(
-            session_id, checkpoint_id, epoch=epoch, operation_id=f"back/{epoch}"
-        )
 
     async def _loaded(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)

@@ -1,11 +1,18 @@
-"""What an open puts right in the slice: a summary of what is cut, and requests that it carries out."""
+"""What an open puts right in the slice: a summary of what is cut, and requests that it carries out.
 
-from dataclasses import dataclass
+A request to take turns back is remembered in the very swap that cuts the thread, so that one whose open
+fails is not carried out again.  The session store follows in a second step; until it has, the request
+names the checkpoint that is yet to be restored, and whatever open comes next restores it.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
@@ -50,9 +57,19 @@ class Tidied:
         return {"taken_back": True} if any(gone) else {}
 
 
-def forgotten(taken: TakenBack, known: int | None) -> bool:
-    """Whether it was done after the point to which the workflow, whose epoch is ``known``, was reset."""
-    return known is not None and taken.epoch > known
+def forgotten(taken: TakenBack, known: int | None, tried: Collection[str] = ()) -> bool:
+    """Whether it was done after the point to which the workflow, whose epoch is ``known``, was reset.
+
+    What the workflow has ``tried`` it remembers, though not under which epoch.
+    """
+    return known is not None and taken.epoch > known and taken.id not in tried
+
+
+def asked_for(state: SliceState, header: HotHeader) -> TakenBack | None:
+    """The request because of which the thread stands where it does; None if it stands there by itself."""
+    newest = state.taken_back[-1] if state.taken_back else None
+    at_rest = header.committed == header.head.position
+    return newest if newest is not None and at_rest and newest.to == header.head else None
 
 
 def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> SliceState:
@@ -65,14 +82,27 @@ def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> Sli
         # An attempt of this very open may have recorded its own.  A fork has those of its source, from
         # before it was made.
         if each.epoch >= header.born
-        and (each.epoch == header.epoch or not forgotten(each, request.known_epoch))
+        and (each.epoch == header.epoch or not forgotten(each, request.known_epoch, request.tried))
     )
     if taken is not None and all(each.id != taken.id for each in kept):
-        taken = taken.model_copy(update={"epoch": header.epoch})
+        taken = taken.model_copy(update={"epoch": header.epoch, "checkpoint": request.checkpoint})
         # Only the newest one is still waiting to be asked.
         older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED :]]
         kept = (*older, taken)
     return state.model_copy(update={"summary": summary, "taken_back": kept})
+
+
+def remembering(request: OpenSessionInput, epoch: int) -> Callable[[bytes, Head, int], bytes] | None:
+    """What `OpenThread.rewrites` does to the slice; None where the open takes nothing back."""
+    if request.take_back is None:
+        return None
+
+    def rewrite(data: bytes, head: Head, born: int) -> bytes:
+        stored = parse_state(data)
+        wanted = tidy(stored, HotHeader(request.thread_id, epoch, request.owner, head, born=born), request)
+        return data if wanted == stored else _encoded(wanted)
+
+    return rewrite
 
 
 async def tidied(
@@ -83,17 +113,41 @@ async def tidied(
     Raises:
         FencedError: A newer open has the thread.
     """
-    version, found = header.slice_version, stored
+    unknown = Tidied(stored, header.slice_version, header, stored, saved=request.take_back is not None)
+    return await _changed(threads, unknown, lambda state: tidy(state, header, request))
+
+
+async def followed(threads: ThreadStore, tidy: Tidied) -> Tidied:
+    """The session store has followed the thread: no later open needs to see to that.
+
+    Raises:
+        FencedError: A newer open has the thread.
+    """
+    return await _changed(threads, tidy, _without_checkpoints)
+
+
+def _without_checkpoints(state: SliceState) -> SliceState:
+    if all(each.checkpoint is None for each in state.taken_back):
+        return state
+    told = tuple(each.model_copy(update={"checkpoint": None}) for each in state.taken_back)
+    return state.model_copy(update={"taken_back": told})
+
+
+async def _changed(threads: ThreadStore, known: Tidied, change: Callable[[SliceState], SliceState]) -> Tidied:
+    header, stored, version = known.header, known.state, known.version
     for _ in range(_TRIES):
-        wanted = tidy(stored, header, request)
+        wanted = change(stored)
         if wanted == stored:
-            return Tidied(stored, version, header, found, saved=request.take_back is not None)
-        data = canonical(wanted.model_dump(mode="json", exclude_defaults=True))
+            return replace(known, state=stored, version=version)
         try:
-            version = await threads.save_slice(request.thread_id, header.epoch, data, version)
+            version = await threads.save_slice(header.thread_id, header.epoch, _encoded(wanted), version)
         except StaleStateError:
-            facts = await threads.facts(request.thread_id)
+            facts = await threads.facts(header.thread_id)
             stored, version = parse_state(facts.slice), facts.slice_version
         else:
-            return Tidied(wanted, version, header, found, saved=True)
-    raise StoreUnavailableError(f"thread {request.thread_id!r}: its state kept changing while it was opened")
+            return replace(known, state=wanted, version=version, saved=True)
+    raise StoreUnavailableError(f"thread {header.thread_id!r}: its state kept changing while it was opened")
+
+
+def _encoded(state: SliceState) -> bytes:
+    return canonical(state.model_dump(mode="json", exclude_defaults=True))

@@ -19,7 +19,7 @@ from helix_temporal.activities._suspensions import (
     usage_before,
     waits_at,
 )
-from helix_temporal.activities._tidying import tidied
+from helix_temporal.activities._tidying import followed, remembering, tidied
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -83,6 +83,7 @@ def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceSt
         slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
         begun_with=agent.adapter,
         keeps=kept_head if request.reopen is None else None,
+        rewrites=remembering(request, epoch),
     )
 
 
@@ -130,6 +131,7 @@ class SessionActivities:
             tidy = await tidied(self._threads, request, header, found)
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
+            tidy = await followed(self._threads, tidy)
             suspended = await self._suspended(request, header, stored)
             await self._streams.opened(request, epoch, kept.left or _cut_off(request, opened, found))
         return OpenSessionResult(

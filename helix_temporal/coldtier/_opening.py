@@ -60,7 +60,9 @@ class Opening:
                     return await self._ready(request, hot, stored.manifest, progress)
                 check_regressed(hot, stored.manifest)
                 base = await self._base(request, hot, stored.manifest, old)
-                plan = await self._plan(request, base, traffic)
+                cut = await self._cut(request, base)
+                base = await self._rewritten(request, base, cut)
+                plan = await self._plan(request, base, cut, traffic)
                 if not await self._fence(header):
                     continue
                 if not await self._archive.committed(plan, stored, traffic, progress):
@@ -168,13 +170,26 @@ class Opening:
             return None
         if base.archive.ended:
             return None  # its execution was cancelled, or failed: nobody was told that it waits
-        data = base.slice
-        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
-            data = await self._archive.slice(base.archive)
-        kept = request.keeps(data)
+        kept = request.keeps(await self._slice(base))
         if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
             return None
         return kept
+
+    async def _slice(self, base: Base) -> bytes:
+        """The slice that the open goes on from, wherever it is."""
+        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
+            return await self._archive.slice(base.archive)
+        return base.slice
+
+    async def _rewritten(self, request: OpenThread, base: Base, cut: Head) -> Base:
+        if request.rewrites is None or (base.archive.is_absent and base.hot is None):
+            return base
+        data = await self._slice(base)
+        born = _born(request, base) if base.archive.is_absent else base.archive.born
+        changed = request.rewrites(data, cut, born)
+        if changed == data:
+            return base
+        return replace(base, slice=changed, slice_version=base.slice_version + 1)
 
     async def _after_known(self, reopen: Reopen, base: Base) -> Head:
         first = reopen.known.position
@@ -194,8 +209,7 @@ class Opening:
             raise HeadMovedError(f"thread {request.thread_id!r}: position {to.position} has another message")
         return to
 
-    async def _plan(self, request: OpenThread, base: Base, traffic: Traffic) -> Plan:
-        cut = await self._cut(request, base)
+    async def _plan(self, request: OpenThread, base: Base, cut: Head, traffic: Traffic) -> Plan:
         start = 0 if base.archive.is_absent else base.archive.head.position
         log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
         if cut.position < start:

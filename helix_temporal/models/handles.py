@@ -179,12 +179,14 @@ class PlanTakeBackInput(Model):
 
     Attributes:
         epoch: The workflow's: what was done under a higher one it has forgotten, by a reset.
+        tried: Except this request, which it remembers: its open failed, and may have carried it out.
     """
 
     session_id: Id
     thread_id: Id
     request: TakeBackRequest
     epoch: Epoch | None = None
+    tried: bool = False
 
 
 class PlanTakeBackResult(Model):

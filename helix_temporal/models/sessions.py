@@ -264,6 +264,7 @@ class Carried(Model):
     Attributes:
         told: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
+        tried: As in `OpenSessionInput`.
     """
 
     handle: OpenHandle
@@ -282,6 +283,7 @@ class Carried(Model):
     used: Usage | None = None
     suspended: SuspendedTurn | None = None
     answered_calls: tuple[AnsweredCall, ...] = ()
+    tried: tuple[str, ...] = ()
 
 
 class SessionInput(Model):

@@ -20,12 +20,14 @@ class TakenBack(Model):
         to: Where the thread was cut.
         messages: That are asked anew.
         epoch: Of the open that did it.
+        checkpoint: To which the state has yet to go back.
     """
 
     id: Id
     to: Head
     messages: tuple[UserMessage, ...] = ()
     epoch: Epoch = 0
+    checkpoint: str | None = None
 
 
 class Summary(Model):

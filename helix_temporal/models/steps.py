@@ -52,6 +52,7 @@ class OpenSessionInput(Model):
         take_back: With ``rewind_to``: what the thread is to remember of the request.
         checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
         known_epoch: Under which the workflow has it open; what a higher one did is forgotten, by a reset.
+        tried: Requests to take turns back whose open failed: what it did is not forgotten.
     """
 
     session_id: Id
@@ -69,6 +70,7 @@ class OpenSessionInput(Model):
     take_back: TakenBack | None = None
     checkpoint: str | None = None
     known_epoch: Epoch | None = None
+    tried: tuple[str, ...] = ()
 
 
 class OpenSessionResult(Model):

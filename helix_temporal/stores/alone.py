@@ -139,6 +139,10 @@ class HotThreads:
             size=size,
             archived=NEVER_ARCHIVED,
         )
+        if request.rewrites is not None:
+            data = request.rewrites(old.slice, cut, old.born)
+            if data != old.slice:
+                new = replace(new, slice=data, slice_version=old.slice_version + 1)
         return _with_records(Rebase(expected, new, keep=cut.position), request.records, cut, size)
 
     async def append(self, step: StepAppend) -> Appended:

@@ -12,7 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.activities.children import ChildActivities
-from helix_temporal.activities.reads import SessionReads
+from helix_temporal.activities.take_backs import TakeBacks
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import ParentLink, TakenUpInput
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult
@@ -153,7 +153,7 @@ class TemporalCalls:
         """Where a request to take turns back cuts the thread."""
         return await typed(
             workflow.execute_activity_method(
-                SessionReads.plan_take_back, request, **self.store_options(beats=True)
+                TakeBacks.plan_take_back, request, **self.store_options(beats=True)
             )
         )
 

@@ -17,7 +17,11 @@ OPEN_PAUSE: Final = 1.0
 
 @dataclass(slots=True)
 class Conversation:
-    """An open thread as the workflow knows it; outlives turns, changed only here."""
+    """An open thread as the workflow knows it; outlives turns, changed only here.
+
+    Attributes:
+        tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
+    """
 
     request: OpenSessionInput
     handle: OpenHandle
@@ -26,6 +30,11 @@ class Conversation:
     reopened: int = 0
     turns_run_again: int = 0
     repairs: int = 0
+    tried: tuple[str, ...] = ()
+
+    def opened(self, handle: OpenHandle) -> None:
+        """It is open under another epoch, so that all that was done up to now is known."""
+        self.handle, self.tried = handle, ()
 
     @property
     def head(self) -> Head:
@@ -80,14 +89,15 @@ async def reopen(
             "rewind_to": None,
             "abandoned": abandoned,
             "known_epoch": talk.handle.epoch,
+            **({"tried": talk.tried} if talk.tried else {}),
         }
     )
     try:
         opened = await open_conversation(calls, request)
     except OpenedAllTheSame as cancelled:
-        talk.handle = cancelled.opened.handle
+        talk.opened(cancelled.opened.handle)
         raise
-    talk.handle = opened.handle
+    talk.opened(opened.handle)
     return opened
 
 

@@ -99,16 +99,16 @@ async def carry_out(
     """
     try:
         plan = await _plan(calls, talk, rewind.request)
-        opened = None if plan.done else await _cut(calls, talk, rewind.request, plan)
+        opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
     except OpenedAllTheSame as cancelled:
-        talk.handle = cancelled.opened.handle
+        talk.opened(cancelled.opened.handle)
         raise
     except HelixError as error:
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
     messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
     told: dict[str, Any] = {"messages": messages} if messages else {}
-    rewind.result = TakeBackResult(done=True, head=talk.head, **told)
+    rewind.result = TakeBackResult(done=True, head=plan.head or talk.head, **told)
     return opened
 
 
@@ -116,23 +116,32 @@ async def carry_out(
 class _Plan:
     to: Head
     found: PlanTakeBackResult | None = None
+    tried: bool = False
 
     @property
-    def done(self) -> bool:
-        return self.found is not None and self.found.done
+    def cuts(self) -> bool:
+        """Also where the open that did it failed: the epoch that it took is not known."""
+        return self.found is None or not self.found.done or self.tried
+
+    @property
+    def head(self) -> Head | None:
+        """What was answered, or would have been, when it was carried out; None if it was not."""
+        return self.found.record.to if self.found is not None and self.found.done else None
 
 
 async def _plan(calls: TemporalCalls, talk: Conversation, request: RewindRequest | TakeBackRequest) -> _Plan:
     if isinstance(request, RewindRequest):
         return _Plan(request.to)
+    tried = request.id in talk.tried
     wanted = PlanTakeBackInput(
         session_id=talk.request.session_id,
         thread_id=talk.request.thread_id,
         request=request,
         epoch=talk.handle.epoch,
+        **({"tried": True} if tried else {}),
     )
     found = await calls.plan_take_back(wanted)
-    return _Plan(found.to, found)
+    return _Plan(found.to, found, tried)
 
 
 async def _cut(
@@ -143,8 +152,15 @@ async def _cut(
         changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
     if isinstance(request, TakeBackRequest) and request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
-    opened = await open_conversation(calls, talk.request.model_copy(update=changes))
-    talk.handle = opened.handle
+    if talk.tried:
+        changes["tried"] = talk.tried
+    try:
+        opened = await open_conversation(calls, talk.request.model_copy(update=changes))
+    except HelixError:
+        if isinstance(request, TakeBackRequest) and request.id not in talk.tried:
+            talk.tried = (*talk.tried, request.id)
+        raise
+    talk.opened(opened.handle)
     return opened
 
 

@@ -143,7 +143,7 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = Conversation(request, carried.handle, carried.facts)
+            self._live.talk = Conversation(request, carried.handle, carried.facts, tried=carried.tried)
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
             if carried.suspended is not None:
@@ -274,6 +274,7 @@ class AgentSession:
             saved_values=self._values.known.saved,
             stale_values=self._values.known.stale,
             notes=self._live.notes,
+            **given(tried=self._live.open.tried),
             **self._live.waits.carried(),
             **({} if self._input.options.persistent else {"told": told, "used": self._live.used}),
         )

@@ -7,6 +7,7 @@ from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
+from helix_temporal.activities.take_backs import TakeBacks
 from tests.chaos._boundaries import SHORT
 from tests.chaos._points import KillPoints
 from tests.chaos._stage import Stage
@@ -30,7 +31,8 @@ _ONE_CALL_OF_A_STORE = {
 
 _READS = {
     each.__temporal_activity_definition.name
-    for each in vars(SessionReads).values()
+    for holder in (SessionReads, TakeBacks)
+    for each in vars(holder).values()
     if hasattr(each, "__temporal_activity_definition")
 }
 """They change nothing: what is lost is asked again."""

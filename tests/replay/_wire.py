@@ -19,6 +19,7 @@ from helix_temporal.activities.cleanup import CleanupActivities
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
+from helix_temporal.activities.take_backs import TakeBacks
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
@@ -97,6 +98,7 @@ def _activities() -> list[str]:
         LockActivities,
         UsageActivities,
         SessionReads,
+        TakeBacks,
     )
     methods = [method for holder in holders for _, method in inspect.getmembers(holder, inspect.isfunction)]
     found = [activity._Definition.from_callable(method) for method in methods]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helix_temporal.activities import Payloads, _turn_list
 from helix_temporal.activities._tidying import REMEMBERED, tidied, tidy
 from helix_temporal.activities._turn_list import first_turns, head_after, newest_turns, split_turns, turn_of
-from helix_temporal.activities.reads import INLINE_AGAIN, SessionReads
+from helix_temporal.activities.take_backs import INLINE_AGAIN, TakeBacks
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import parts
 from helix_temporal.models._json import canonical
@@ -23,7 +23,6 @@ from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
-from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
 
@@ -112,12 +111,12 @@ def test_messages_of_foreign_rows_are_turns_as_well() -> None:
 # ---- what is asked anew -----------------------------------------------------------------------------
 
 
-def reads_of(threads: HotThreads) -> tuple[SessionReads, Payloads]:
+def reads_of(threads: HotThreads) -> tuple[TakeBacks, Payloads]:
     payloads = Payloads(MemoryPayloads())
-    return SessionReads(threads, payloads, MemoryUsage()), payloads
+    return TakeBacks(threads, payloads), payloads
 
 
-async def plan(reads: SessionReads, **fields: Any) -> Any:
+async def plan(reads: TakeBacks, **fields: Any) -> Any:
     request = TakeBackRequest.model_validate({"id": "op"} | fields)
     return await reads._plan(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
 

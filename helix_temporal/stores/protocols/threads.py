@@ -86,6 +86,8 @@ class OpenThread:
             created without ``adapter``, and never compared, as sessions may change their model.
         keeps: Asked, with the slice, up to where to keep a turn that has not ended: it waits for somebody.
             None, a head that the thread does not hold, and a thread that was closed cut at ``committed``.
+        rewrites: What becomes of the slice of a thread that is there, in the one swap that cuts it: asked
+            with the slice, the head of the cut, and the epoch that made the thread.
     """
 
     thread_id: str
@@ -99,6 +101,7 @@ class OpenThread:
     adapter: str = ""
     begun_with: str = ""
     keeps: Callable[[bytes], Head | None] | None = None
+    rewrites: Callable[[bytes, Head, int], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
