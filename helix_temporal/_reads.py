@@ -1,4 +1,4 @@
-"""What a client reads of sessions, by short workflows: it has no stores, and no session is woken."""
+"""What a client reads of sessions, by short workflows or by stores that it is given; no session is woken."""
 
 import base64
 import uuid
@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 from temporalio.client import Client
 
+from helix_temporal._direct import DirectReads, ReadableStores
 from helix_temporal._updates import root_error
 from helix_temporal.errors import CheckpointNotFoundError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
@@ -53,10 +54,18 @@ class SessionReader:
 
     Args:
         policy: Time-outs and retries; None for those that a worker has without settings.
+        stores: Read here, rather than by workflows.
     """
 
-    def __init__(self, client: Client, task_queue: str, policy: CallPolicy | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        task_queue: str,
+        policy: CallPolicy | None,
+        stores: ReadableStores | None = None,
+    ) -> None:
         self._client, self._task_queue, self._policy = client, task_queue, policy
+        self._direct = None if stores is None else DirectReads(stores)
 
     async def history(
         self,
@@ -105,7 +114,7 @@ class SessionReader:
         how many steps; its ``version`` is then that of the slice.
 
         Raises:
-            TooLargeError: It exceeds what may pass through a workflow.
+            TooLargeError: It exceeds what may pass through a workflow; stores that are given have no limit.
         """
         reply = await self._look(LookRequest(show=ShowSessionInput(session_id=session_id)))
         return _given(reply.show).state
@@ -256,10 +265,16 @@ class SessionReader:
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
     async def _thread(self, request: ThreadRequest) -> ThreadReply:
+        direct = None if self._direct is None else await self._direct.thread(request)
+        if direct is not None:
+            return direct
         reply: ThreadReply = await self._short(ThreadWorkflow.run, request, "helix-thread")
         return reply
 
     async def _look(self, request: LookRequest) -> LookReply:
+        direct = None if self._direct is None else await self._direct.look(request)
+        if direct is not None:
+            return direct
         reply: LookReply = await self._short(LookWorkflow.run, request, "helix-look")
         return reply
 

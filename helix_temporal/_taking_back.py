@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from temporalio.client import Client
 
+from helix_temporal._direct import ReadableStores
 from helix_temporal._reads import SessionReader
 from helix_temporal._updates import Updates, typed
 from helix_temporal.errors import InvalidRequestError, ThreadExistsError
@@ -45,8 +46,9 @@ class TakingBack(SessionReader):
         policy: CallPolicy | None,
         updates: Updates,
         options: SessionOptions,
+        stores: ReadableStores | None = None,
     ) -> None:
-        super().__init__(client, task_queue, policy)
+        super().__init__(client, task_queue, policy, stores)
         self._updates, self._options = updates, options
 
     async def rewind(

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._answering import Answering
+from helix_temporal._direct import ReadableStores, SessionStores
 from helix_temporal._handle import SessionHandle
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal._policies import call_policy
@@ -63,6 +64,10 @@ class SessionClient(Answering):
             the client's `HelixPlugin` was given.
         streams: Where sessions are shown live; by default where the settings of the client's `HelixPlugin`
             have it.  Whoever gives one closes it; the plugin's is closed with ``plugin.backends``.
+        stores: Where the workers have sessions, if this process reaches it: `history`, `messages`,
+            `describe`, `state`, `run`, `usage`, `turns`, `find_turn` and `checkpoints` then read there, of
+            any size, rather than by a short workflow each; what is passing is not tried again.  A
+            `SessionStores`, or a `helix_temporal.backends.Backends`; whoever gives it closes it.
     """
 
     def __init__(
@@ -74,11 +79,12 @@ class SessionClient(Answering):
         search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
         policy: CallPolicy | None = None,
         streams: StreamStore | None = None,
+        stores: ReadableStores | None = None,
     ) -> None:
         self._streams = streams
         updates = Updates(client, task_queue, search_attributes or {})
         super().__init__(
-            client, task_queue, policy or _policy_of(client), updates, options or SessionOptions()
+            client, task_queue, policy or _policy_of(client), updates, options or SessionOptions(), stores
         )
 
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
@@ -362,4 +368,4 @@ def _policy_of(client: Client) -> CallPolicy | None:
     return None
 
 
-__all__ = ["SessionClient", "SessionHandle", "workflow_id"]
+__all__ = ["SessionClient", "SessionHandle", "SessionStores", "workflow_id"]

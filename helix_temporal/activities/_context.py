@@ -8,7 +8,7 @@ from typing import Any, Final
 from temporalio import activity
 
 from helix_temporal.models.store_calls import SessionCall
-from helix_temporal.stores.protocols.threads import Progress
+from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 MICROSECONDS: Final = 1_000_000
 _NAMES_IN_BEAT: Final = 500
@@ -78,8 +78,11 @@ async def beating(every: float) -> AsyncIterator[Progress]:
     """Heartbeat in the background, carrying the progress that is reported.
 
     A lost worker is then noticed after the heartbeat time-out, a cancel arrives, and the next attempt
-    knows what this one has finished.
+    knows what this one has finished.  Outside Temporal nobody listens.
     """
+    if not activity.in_activity():
+        yield no_progress
+        return
     progress = _Beats(activity.info().heartbeat_details)
     async with heartbeats(every, progress.details):
         yield progress
