@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio import activity
-from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._child_list import Listed, by_calls, by_refs
@@ -21,6 +20,9 @@ from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.queries import Page
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowHandle
 
 _AT_ONCE: Final = 8
 """Threads of sub-agents that are looked at side by side."""
@@ -107,7 +109,7 @@ class ChildActivities:
         return [each for each in found if each is not None]
 
 
-async def _has_begun(handle: WorkflowHandle[Any, Any]) -> bool:
+async def _has_begun(handle: "WorkflowHandle[Any, Any]") -> bool:
     async for event in handle.fetch_history_events():
         if event.HasField("workflow_task_started_event_attributes"):
             return True
