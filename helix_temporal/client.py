@@ -57,7 +57,8 @@ class SessionClient(Answering):
     Args:
         client: Connected with `HelixPlugin`.
         task_queue: Where the session workers listen.
-        options: For executions that this client starts.
+        options: For executions that this client starts: those that are named count,
+            and the session remembers them; the others are as it remembers them from before.
         search_attributes: Keys of a session's metadata that become search attributes of its workflow;
             they must be registered with the server.
         policy: Time-outs and retries of reads, forks and long texts; by default those of the settings that

@@ -48,12 +48,10 @@ async def desk(settings: Settings, options: SessionOptions) -> AsyncIterator[Ses
         yield SessionClient(client, task_queue=settings.task_queue, options=options)
 
 
-async def supervisor(
-    name: str, settings: Settings, session_id: str, options: SessionOptions, calls: tuple[PendingCall, ...]
-) -> None:
+async def supervisor(name: str, settings: Settings, session_id: str, calls: tuple[PendingCall, ...]) -> None:
     """Approve in a program of one's own: all that it needs is the session's name and the calls."""
     client, _ = await connect(settings)
-    sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
+    sessions = SessionClient(client, task_queue=settings.task_queue)
     for call in calls:
         approval = ToolApproval(approval_id=call.id, approved=True)
         reply = await sessions.submit_approval(session_id, approval)
@@ -89,7 +87,7 @@ async def wait(settings: Settings, session_id: str) -> None:
         session = sessions.session(session_id, agent="support")
         await customer(session, TENT, "NL-20417")
         page = asyncio.create_task(session.ask(TENT, message_id="anna-1"))  # Anna's page goes on waiting
-        await supervisor("Mara", settings, session_id, WAIT, await sessions.pending(session_id))
+        await supervisor("Mara", settings, session_id, await sessions.pending(session_id))
         hear(await page)
         await session.close()
 
@@ -122,8 +120,8 @@ async def come_back(settings: Settings, session_id: str) -> None:
     print("\nThe next morning, on another worker")
     async with desk(settings, EXIT) as sessions:
         calls = await sessions.pending(session_id)
-        await supervisor("Mara", settings, session_id, EXIT, calls)
-        await supervisor("Ole", settings, session_id, EXIT, calls)
+        await supervisor("Mara", settings, session_id, calls)
+        await supervisor("Ole", settings, session_id, calls)
         session = sessions.session(session_id, agent="support")
         say("Anna:", "[asks for the answer again, under the same message id]")
         hear(await session.ask(STOVE, message_id="anna-1"))

@@ -1,4 +1,4 @@
-"""What an open puts right in the slice: a summary of what is cut, and requests that it carries out.
+"""What an open puts right in the slice: a summary of what is cut, requests that it carries out, options.
 
 A request to take turns back is remembered in the very swap that cuts the thread, so that one whose open
 fails is not carried out again.  The session store follows in a second step; until it has, the request
@@ -13,7 +13,7 @@ from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import OpenHandle, SliceState
+from helix_temporal.models.sessions import OpenHandle, SessionOptions, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.stores.protocols.hot import HotHeader
@@ -47,6 +47,11 @@ class Tidied:
             slice_version=self.version,
             **({"archived": False} if self.saved else {}),
         )
+
+    def options(self, request: OpenSessionInput) -> dict[str, SessionOptions]:
+        """Tells the workflow how the session behaves, where that is not what it asked for."""
+        found = self.state.options
+        return {} if found is None or found == request.options else {"options": found}
 
     def lost(self, request: OpenSessionInput) -> dict[str, bool]:
         """Tells the workflow if turns before the one under way were taken back, as it has forgotten."""
@@ -89,7 +94,8 @@ def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> Sli
         # Only the newest one is still waiting to be asked.
         older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED :]]
         kept = (*older, taken)
-    return state.model_copy(update={"summary": summary, "taken_back": kept})
+    options = state.options if request.options is None else request.options.over(state.options)
+    return state.model_copy(update={"summary": summary, "taken_back": kept, "options": options})
 
 
 def remembering(request: OpenSessionInput, epoch: int) -> Callable[[bytes, Head, int], bytes] | None:

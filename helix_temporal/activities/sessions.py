@@ -146,6 +146,7 @@ class SessionActivities:
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
             **tidy.lost(request),
+            **tidy.options(request),
             **_known(suspended, stored),
         )
 
@@ -240,7 +241,12 @@ class SessionActivities:
                 metadata=dict(request.metadata),
             )
             instructions = await agent.instructions_for(who)
-        return SliceState(agent=agent.name, metadata=dict(request.metadata), instructions=instructions)
+        return SliceState(
+            agent=agent.name,
+            metadata=dict(request.metadata),
+            instructions=instructions,
+            options=request.options,
+        )
 
     async def _fork(
         self, request: OpenSessionInput, epoch: int, state: SliceState, progress: Progress
@@ -255,6 +261,9 @@ class SessionActivities:
         if request.parent is not None:
             # Another agent, with its own.
             inherited = inherited.model_copy(update={"instructions": state.instructions})
+        else:
+            options = kept.options if request.options is None else request.options.over(kept.options)
+            inherited = inherited.model_copy(update={"options": options})
         fork = ForkThread(
             source_id=request.fork_from.thread_id,
             target_id=request.thread_id,

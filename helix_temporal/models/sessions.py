@@ -5,7 +5,7 @@ default never changes, since fields that were not set are not written.
 """
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+from helix_temporal.models.slices import (
+    SessionOptions as SessionOptions,  # noqa: PLC0414 (known by this name)
+)
 from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
@@ -173,28 +176,6 @@ class Receipt(Model):
     detail: str = ""
 
 
-class SessionOptions(Model):
-    """How one execution behaves.
-
-    Attributes:
-        persistent: Wait for further messages; otherwise end after the answer.
-        idle_timeout: Seconds without a message after which a persistent session archives and ends.
-        max_steps: Model calls a turn may take; None for the agent's own number.
-        max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
-        suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
-            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.
-        while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
-            suspended one (``supersede``).
-    """
-
-    persistent: bool = True
-    idle_timeout: float = Field(default=300.0, gt=0, le=30 * 24 * 3600.0)
-    max_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
-    max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
-    suspend: Literal["wait", "exit"] = "wait"
-    while_suspended: Literal["queue", "supersede"] = "queue"
-
-
 class CallPolicy(Model):
     """Time-outs and retries of the session's activities, in seconds, from the worker's settings."""
 
@@ -298,6 +279,7 @@ class SessionInput(Model):
         metadata: Reaches hooks and model calls.
         parent: Whose sub-agent it is.
         woken: Its turn was suspended, and may go on.
+        options: Those that are named; the others are as the session remembers them.
     """
 
     session_id: Id
@@ -352,6 +334,7 @@ class SessionInfo(Model):
         version: Goes up whenever something happens in the session, also over its executions.
         run_id: Of the turn under way.
         repairs: Results of tool calls that had to be mended for model calls of this execution.
+        options: How it behaves.
     """
 
     session_id: str
@@ -371,3 +354,4 @@ class SessionInfo(Model):
     version: int = 0
     run_id: str | None = None
     repairs: int = 0
+    options: SessionOptions | None = None

@@ -3,6 +3,8 @@
 It is stored: fields are added with defaults, never renamed or removed.
 """
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from helix_temporal.models._base import Model
@@ -41,6 +43,35 @@ class Summary(Model):
     upto: Head
 
 
+class SessionOptions(Model):
+    """How a session behaves; it remembers what was named, for executions that others start.
+
+    Attributes:
+        persistent: Wait for further messages; otherwise end after the answer.
+        idle_timeout: Seconds without a message after which a persistent session archives and ends.
+        max_steps: Model calls a turn may take; None for the agent's own number.
+        max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
+        suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
+            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.
+        while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
+            suspended one (``supersede``).
+    """
+
+    persistent: bool = True
+    idle_timeout: float = Field(default=300.0, gt=0, le=30 * 24 * 3600.0)
+    max_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
+    suspend: Literal["wait", "exit"] = "wait"
+    while_suspended: Literal["queue", "supersede"] = "queue"
+
+    def over(self, remembered: "SessionOptions | None") -> "SessionOptions":
+        """These where they were named, the remembered ones elsewhere."""
+        if remembered is None:
+            return self
+        named = {name: getattr(self, name) for name in self.model_fields_set}
+        return remembered.model_copy(update=named)
+
+
 class SliceState(Model):
     """The slice of a session's thread: what must survive with it, saved with each step.
 
@@ -55,6 +86,7 @@ class SliceState(Model):
         changed: Keys of ``values`` that it changed.
         summary: Of the turns that model calls are no longer given.
         taken_back: The newest requests to take turns back, so that each is carried out once.
+        options: How the session behaves, as far as anybody ever named it.
     """
 
     agent: str = ""
@@ -71,3 +103,4 @@ class SliceState(Model):
     taken_back: tuple[TakenBack, ...] = ()
     suspended: Suspension | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    options: SessionOptions | None = None

@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import (
     Receipt,
     SuspendedTurn,
 )
-from helix_temporal.models.slices import TakenBack
+from helix_temporal.models.slices import SessionOptions, TakenBack
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension, WaitingCall
 from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
@@ -53,6 +53,7 @@ class OpenSessionInput(Model):
         checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
         known_epoch: Under which the workflow has it open; what a higher one did is forgotten, by a reset.
         tried: Requests to take turns back whose open failed: what it did is not forgotten.
+        options: Those that were named; they are remembered.
     """
 
     session_id: Id
@@ -71,6 +72,7 @@ class OpenSessionInput(Model):
     checkpoint: str | None = None
     known_epoch: Epoch | None = None
     tried: tuple[str, ...] = ()
+    options: SessionOptions | None = None
 
 
 class OpenSessionResult(Model):
@@ -87,6 +89,7 @@ class OpenSessionResult(Model):
             point to which the workflow was reset.
         suspended: The turn under way, which waits for answers to its calls.
         answered: Calls that were answered, the newest.
+        options: How the session behaves; None where that is what was asked for.
     """
 
     handle: OpenHandle
@@ -102,6 +105,7 @@ class OpenSessionResult(Model):
     taken_back: bool = False
     suspended: SuspendedTurn | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    options: SessionOptions | None = None
 
 
 class StepInput(Model):

@@ -23,6 +23,7 @@ from helix_temporal.models.sessions import (
     SendResult,
     SessionInfo,
     SessionInput,
+    SessionOptions,
     SessionResult,
     Status,
     StopRequest,
@@ -60,8 +61,7 @@ class Live:
         interrupted: A parent asked to end after the present step before there was a turn.
         used: What the execution used, in turns that came to nothing as well.
         waits: What the turn waits for that is suspended.
-        exits: A suspended execution ends, and an answer starts it again.
-        supersedes: A message ends a suspended turn.
+        options: How the session behaves: as it was started until it is open, then as it remembers.
         stopping: Somebody stops the suspended turn.
         below: What sub-agents of the turn under way wait for.
     """
@@ -69,8 +69,7 @@ class Live:
     inbox: Inbox
     quiet_since: datetime
     waits: Waits
-    exits: bool = False
-    supersedes: bool = False
+    options: SessionOptions = field(default_factory=SessionOptions)
     stopping: Literal["interrupt", "abort"] | None = None
     below: ChildWaits = field(default_factory=ChildWaits)
     close: bool = False
@@ -101,10 +100,11 @@ class Live:
     @staticmethod
     def of(input: SessionInput, now: datetime) -> "Live":
         """The state at the start of a run."""
-        carried, options = input.carried, input.options
+        carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
-        waits = Waits(_now, carried.answered_calls if carried else (), lambda: may_sleep(options.suspend))
-        live = Live(inbox, now, waits, options.suspend == "exit", options.while_suspended == "supersede")
+        known = carried.answered_calls if carried else ()
+        waits = Waits(_now, known, lambda: may_sleep(live.options.suspend))
+        live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
         waits.on_wait = live.suspends
@@ -148,7 +148,12 @@ class Live:
     @property
     def leaves(self) -> bool:
         """The execution does not wait for people."""
-        return self.exits or self.close
+        return self.options.suspend == "exit" or self.close
+
+    @property
+    def supersedes(self) -> bool:
+        """A message ends a suspended turn."""
+        return self.options.while_suspended == "supersede"
 
     @property
     def stays_suspended(self) -> bool:
@@ -232,7 +237,7 @@ class Live:
         told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
-        alone = not input.options.persistent
+        alone = not self.options.persistent
         return SessionResult(
             session_id=input.session_id,
             thread_id=input.thread,
@@ -267,6 +272,7 @@ class Live:
             run_id=self.turn.run_id if self.turn else None,
             repairs=talk.repairs if talk else 0,
             pending=self.pending(),
+            options=self.options,
         )
 
 

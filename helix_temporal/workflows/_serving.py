@@ -11,7 +11,6 @@ from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
     ExitReason,
-    SessionInput,
     Status,
     SuspendedTurn,
 )
@@ -32,11 +31,8 @@ _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
 class Serving:
     """Serves the turns of one execution, one after the other."""
 
-    def __init__(
-        self, input: SessionInput, live: Live, calls: TemporalCalls, events: Events, values: Values
-    ) -> None:
-        self._input, self._live, self._calls = input, live, calls
-        self._events, self._values = events, values
+    def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:
+        self._live, self._calls, self._events, self._values = live, calls, events, values
         self._unended: Turn | None = None
 
     async def serve(self) -> None:
@@ -103,7 +99,7 @@ class Serving:
             self._calls,
             self._live.open,
             number=self._live.turns + 1,
-            max_steps=self._input.options.max_steps or self._live.open.facts.max_steps,
+            max_steps=self._live.options.max_steps or self._live.open.facts.max_steps,
             values=self._values.unsaved(),
             changed=self._values.changed(),
             waits=self._live.waits,

@@ -62,7 +62,7 @@ class AgentSession:
         self._live = Live.of(input, workflow.now())
         self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
-        self._serving = Serving(input, self._live, self._calls, self._events, self._values)
+        self._serving = Serving(self._live, self._calls, self._events, self._values)
         self._cancels = 0
         Handlers(input, self._live, self._calls).register()
         self._submissions = Submissions(self._live, input.thread)
@@ -139,6 +139,7 @@ class AgentSession:
                 rewind_to=self._input.rewind_to,
                 metadata=self._input.metadata,
                 parent=self._input.parent,
+                options=self._input.options if self._input.options.model_fields_set else None,
             ),
         )
         carried = self._input.carried
@@ -159,6 +160,7 @@ class AgentSession:
 
     def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult) -> None:
         self._calls.policy = opened.policy
+        self._live.options = opened.options or self._live.options
         self._live.talk = Conversation(request, opened.handle, opened.facts)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
@@ -171,7 +173,7 @@ class AgentSession:
     async def _serve(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
             await self._submissions.hand_over(self._input.woken)
-        idle = asyncio.create_task(self._watch_idle()) if self._input.options.persistent else None
+        idle = asyncio.create_task(self._watch_idle()) if self._live.options.persistent else None
         telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
@@ -206,7 +208,7 @@ class AgentSession:
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while live.stays(persistent=self._input.options.persistent) and not live.has_work:
+        while live.stays(persistent=self._live.options.persistent) and not live.has_work:
             behind = not live.open.handle.archived and policy.flush_each_step
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             left = live.waits.left()
@@ -223,7 +225,7 @@ class AgentSession:
 
     async def _watch_idle(self) -> None:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
-        limit = timedelta(seconds=self._input.options.idle_timeout)
+        limit = timedelta(seconds=self._live.options.idle_timeout)
         while True:
             if self._live.waits.turn is not None:
                 await workflow.wait_condition(lambda: self._live.waits.turn is None)
@@ -250,7 +252,7 @@ class AgentSession:
     # -- ends
 
     def _move_if_long(self) -> None:
-        limit = self._input.options.max_turns_per_run
+        limit = self._live.options.max_turns_per_run
         if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
             raise _Move
 
@@ -276,7 +278,7 @@ class AgentSession:
             notes=self._live.notes,
             **given(tried=self._live.open.tried),
             **self._live.waits.carried(),
-            **({} if self._input.options.persistent else {"told": told, "used": self._live.used}),
+            **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
@@ -286,7 +288,8 @@ class AgentSession:
                 Status.INTERRUPTED,
             )
             raise asyncio.CancelledError
-        workflow.continue_as_new(self._input.model_copy(update={"carried": carried, "messages": ()}))
+        further = {"carried": carried, "messages": (), "options": self._live.options}
+        workflow.continue_as_new(self._input.model_copy(update=further))
 
     async def _rest(self) -> bool:
         """Archive and drop what is hot, then end unless somebody came meanwhile.
