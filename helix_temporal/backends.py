@@ -25,6 +25,7 @@ from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.activities.take_backs import TakeBacks
+from helix_temporal.activities.waking import WakingActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
@@ -168,6 +169,7 @@ class Backends:
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
         holders = (
             *(sessions, threads, maintenance, locks, usage),
+            WakingActivities(self.sessions, beat_every=every),
             *self._readers(registry),
             *self._store_activities(),
         )

@@ -25,7 +25,8 @@ from temporalio.client import (
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
 from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepInput, SweepInput
-from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow
+from helix_temporal.models.waking import WakeInput
+from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
 
 _CATCH_UP: Final = timedelta(minutes=1)
 """A run that was missed for longer is not made up for: the next one does its work."""
@@ -47,6 +48,8 @@ class JanitorPlan:
             message may wait to be taken up.
         cleanup: End sessions that are past their time, and forget operations older than a week.
         delete_after: Delete sessions that nobody has changed for so long then; None keeps all.
+        wake: Start sessions that ended while they waited for people, and whose deadline has passed: so
+            much later than it the turn goes on.
 
     Raises:
         InvalidConfigError: An interval is shorter than a second, or an age than an hour.
@@ -59,9 +62,10 @@ class JanitorPlan:
     abandoned: timedelta = timedelta(seconds=ABANDONED_AFTER)
     cleanup: timedelta = timedelta(hours=1)
     delete_after: timedelta | None = None
+    wake: timedelta = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
-        for name in ("sweep", "evict", "keep", "cleanup"):
+        for name in ("sweep", "evict", "keep", "cleanup", "wake"):
             if getattr(self, name) < timedelta(seconds=1):
                 raise InvalidConfigError(f"janitor: {name} is shorter than a second")
         if self.delete_after is not None and self.delete_after < timedelta(hours=1):
@@ -110,6 +114,7 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
         f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
         f"{start}/keep": (KeepWorkflow.run, _keep_input(plan), plan.keep),
         f"{start}/cleanup": (CleanupWorkflow.run, _cleanup_input(plan), plan.cleanup),
+        f"{start}/wake": (WakeWorkflow.run, WakeInput(task_queue=task_queue), plan.wake),
     }
     return {
         name: Schedule(

@@ -27,6 +27,7 @@ def plan(arguments: argparse.Namespace) -> JanitorPlan:
         audit=arguments.audit,
         cleanup=timedelta(seconds=arguments.cleanup),
         delete_after=timedelta(days=arguments.delete_after) if arguments.delete_after else None,
+        wake=timedelta(seconds=arguments.wake),
     )
 
 
@@ -40,6 +41,7 @@ def parse() -> argparse.Namespace:
         ("evict", 3600, "also drop it there"),
         ("keep", 86400, "compact and clear the archive"),
         ("cleanup", 3600, "end sessions past their time, forget old operations"),
+        ("wake", 60, "start sessions that nobody answered in time"),
     ):
         parser.add_argument(
             f"--{name}", type=float, default=seconds, metavar="SECONDS", help=f"{what}; {seconds} by default"

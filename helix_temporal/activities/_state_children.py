@@ -179,8 +179,10 @@ def new_session(
 ) -> CreateSession:
     """Pure: the state that a session begins with."""
     fields: dict[str, Any] = {}
+    if request.thread_id != request.session_id:
+        fields["thread_id"] = request.thread_id
     if request.parent is not None:
-        fields = {
+        fields |= {
             "parent_session_id": request.parent.session_id,
             "root_session_id": request.parent.root_session_id,
         }

@@ -145,6 +145,13 @@ class ExpiredSession(StoredModel):
     cleanup_pending: bool = False
 
 
+class DueSession(StoredModel):
+    """A session with a client tool call that nobody answered in time; ``due_at`` is its earliest deadline."""
+
+    session_id: Id
+    due_at: Millis
+
+
 class SessionSnapshot(StoredModel):
     """One consistent view for a user interface: a checkpoint and the messages up to it."""
 

@@ -170,6 +170,7 @@ class SessionState(StoredModel):
         version: Goes up by one with every change of the state.
         head: The committed head of the session's thread when the state was last committed with it.
         parent_session_id: Of a sub-agent; ``forked_from`` is for forks.
+        thread_id: Of its messages, where that is not the session's id.
         expires_at: A clean-up may end the session after this.
         cleanup_pending: Ended by a clean-up that has still workspace snapshots to delete.
     """
@@ -188,6 +189,7 @@ class SessionState(StoredModel):
     head: Head = EMPTY
     current_run_id: Text | None = None
     stream_id: Text | None = None
+    thread_id: Id | None = None
     custom_state: CheckedObject = Field(default_factory=dict)
     output: CheckedValue = None
     error: ErrorInfo | None = None
@@ -265,6 +267,7 @@ class CreateSession(StoredModel):
     forked_from: ForkOrigin | None = None
     head: Head = EMPTY
     stream_id: Text | None = None
+    thread_id: Id | None = None
     expires_at: Millis | None = None
     workspaces: tuple[WorkspaceRef, ...] = ()
 

@@ -9,9 +9,18 @@ from helix_temporal.workflows._session import AgentSession
 from helix_temporal.workflows._session_store import SessionStoreCalls
 from helix_temporal.workflows._stores import CheckpointCalls, LockCalls, UsageCalls
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
+from helix_temporal.workflows._waking import WakeWorkflow
 from helix_temporal.workflows._workflow import SessionWorkflow
 
-WORKFLOWS = (SessionWorkflow, CleanupWorkflow, KeepWorkflow, LookWorkflow, SweepWorkflow, ThreadWorkflow)
+WORKFLOWS = (
+    SessionWorkflow,
+    CleanupWorkflow,
+    KeepWorkflow,
+    LookWorkflow,
+    SweepWorkflow,
+    ThreadWorkflow,
+    WakeWorkflow,
+)
 """All workflows of the pack, ready to register."""
 
 __all__ = [
@@ -32,4 +41,5 @@ __all__ = [
     "ThreadRequest",
     "ThreadWorkflow",
     "UsageCalls",
+    "WakeWorkflow",
 ]

@@ -10,13 +10,16 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowExecutionStatus
 
-from helix_temporal.agents import Agent, ScriptedModel
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ArchiveAccessError, InvalidConfigError, ThreadNotFoundError
 from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue, remove_schedules
 from helix_temporal.models.maintenance import KeepInput, KeepResult
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.steps import PutTextInput
+from helix_temporal.models.suspensions import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ForkThread
@@ -27,16 +30,28 @@ from helix_temporal.workflows import KeepWorkflow, ThreadRequest, ThreadWorkflow
 
 pytestmark = pytest.mark.slow
 
-RARELY = JanitorPlan(sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1))
+RARELY = JanitorPlan(
+    sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1), wake=timedelta(days=1)
+)
 LONG = "æ " * 80
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
+
+
+def _asks(request: ModelRequest) -> ModelResponse:
+    """Ask for a client's answer, then tell what came of it."""
+    if request.messages[-1].role == "user":
+        return ModelResponse(tool_calls=(ToolCall(id="1", name="soon", arguments={}),))
+    return ModelResponse(request.messages[-1].text)
+
+
+ASKING = Agent(name="asking", model=ScriptedModel(_asks), tools=[client_tool("soon", answer_within=0.1)])
 
 
 @pytest.fixture
 async def workers(settings: Settings) -> AsyncIterator[tuple[Client, HelixPlugin]]:
     """A session worker and a maintenance worker; steps are archived at the session's end only."""
     lazy = settings.model_copy(update={"flush": "exit"})
-    client, helix = await connect(lazy, [PARROT])
+    client, helix = await connect(lazy, [PARROT, ASKING])
     keeper, keeping = await connect(lazy)
     async with (
         HelixWorker(client, helix),
@@ -94,6 +109,24 @@ async def test_what_a_terminated_session_left_is_archived_and_dropped(
     await triggered(client, names[1])
     assert await helix.backends.hot.header("s") is None
     assert [message.text for message in await sessions.messages("s")] == ["keep this", "keep this"]
+    await remove_schedules(client, settings.task_queue)
+
+
+async def test_a_session_that_nobody_answered_is_woken(
+    workers: tuple[Client, HelixPlugin], settings: Settings
+) -> None:
+    """The maintenance worker serves no agents: the session is started where the session workers listen."""
+    client, helix = workers
+    options = SessionOptions(suspend="exit")
+    sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
+    await sessions.ask("s", "go", agent="asking", message_id="m")
+    await sessions.result("s")
+    names = await ensure_schedules(client, settings.task_queue, RARELY)
+    assert helix.backends.sessions is not None
+    while not (await helix.backends.sessions.list_due()).items:  # noqa: ASYNC110 (the store has no event)
+        await asyncio.sleep(0.02)
+    await triggered(client, next(name for name in names if name.endswith("/wake")))
+    assert (await sessions.ask("s", "go", agent="asking", message_id="m")).text == NO_ANSWER
     await remove_schedules(client, settings.task_queue)
 
 

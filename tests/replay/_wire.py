@@ -20,6 +20,7 @@ from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
 from helix_temporal.activities.take_backs import TakeBacks
+from helix_temporal.activities.waking import WakingActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
@@ -50,6 +51,7 @@ MODELS: Final = (
     "threads",
     "tool_results",
     "usage",
+    "waking",
 )
 
 
@@ -95,6 +97,7 @@ def _activities() -> list[str]:
         CleanupActivities,
         ThreadActivities,
         MaintenanceActivities,
+        WakingActivities,
         LockActivities,
         UsageActivities,
         SessionReads,

@@ -137,12 +137,13 @@ class Desk:
             raise AssertionError("this runs nowhere")
 
         hurry = client_tool("hurry", answer_within=86_400)
+        soon, later = client_tool("soon", answer_within=0.1), client_tool("later", answer_within=3)
         names = Hooks().__dataclass_fields__
         return [
             Agent(name="main", model=self, tools=[act, add]),
             Agent(name="streaming", model=Speaker(self), tools=[act]),
             Agent(name="serial", model=self, tools=[act], parallel_tools=False),
-            Agent(name="people", model=self, tools=[act, wipe, locate, hurry, ask_user()]),
+            Agent(name="people", model=self, tools=[act, wipe, locate, hurry, soon, later, ask_user()]),
             Agent(name="two-steps", model=self, tools=[act], max_steps=2),
             Agent(
                 name="hooked",

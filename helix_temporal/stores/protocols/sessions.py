@@ -15,6 +15,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.queries import (
     UNSET,
     AppendResult,
+    DueSession,
     ExpiredSession,
     MessagePage,
     Page,
@@ -247,6 +248,12 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
     async def find_expired_pending(self, now: int, *, limit: int = 200) -> list[OwnedPendingCall]:
         """Pending calls whose deadline has passed."""
+        ...
+
+    async def list_due(
+        self, now: int | None = None, *, limit: int = 200, cursor: str | None = None
+    ) -> Page[DueSession]:
+        """Sessions with such calls by the store's clock (or ``now``), the earliest deadline first."""
         ...
 
     # -- lists

@@ -7,6 +7,7 @@ from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.queries import (
     MAX_LIMIT,
+    DueSession,
     ExpiredSession,
     Page,
     SessionPage,
@@ -21,6 +22,7 @@ from helix_temporal.stores.sessions._decisions import Call
 
 _EVERYTHING: Final = SessionQuery()
 _EXPIRED: Final = "sessions.expired"
+_DUE: Final = "sessions.due"
 _CLEANUP: Final = "sessions.cleanup"
 
 
@@ -60,6 +62,21 @@ class ListsPart(Base):
                 break
             after = due[-1]
         return found[:limit]
+
+    async def list_due(
+        self, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
+    ) -> Page[DueSession]:
+        """See `SessionStore.list_due`; the page has no total."""
+        limit = checked_limit(limit)
+        after = None if cursor is None else decode_cursor(_DUE, cursor)
+        before = await self._loop.records.now() if now is None else checked_count(now, "now")
+        found = await self._loop.records.list_due(before, limit=limit + 1, after=after)
+        shown, more = found[:limit], len(found) > limit
+        return Page(
+            items=tuple(DueSession(session_id=session_id, due_at=at) for at, session_id in shown),
+            next_cursor=encode_cursor(_DUE, *shown[-1]) if more else None,
+            has_more=more,
+        )
 
     async def list_sessions(self, query: SessionQuery = _EVERYTHING) -> SessionPage:
         """See `SessionStore.list_sessions`."""

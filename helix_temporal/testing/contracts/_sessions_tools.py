@@ -195,3 +195,24 @@ class ToolCallContract(SessionFixtures):
             (f"{session_id}-1", "late-2"),
         }
         assert len(await store.find_expired_pending(5_000, limit=1)) == 1
+
+    async def test_sessions_with_calls_past_their_deadline_are_listed_by_pages(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """The earliest deadline first, each session once: whoever wakes them goes on where he was."""
+        await waiting(store, f"{session_id}-a", "late-1", "late-2", deadline=3_000)
+        await waiting(store, f"{session_id}-b", "late", deadline=1_000)
+        await waiting(store, f"{session_id}-c", "late", deadline=2_000)
+        await waiting(store, f"{session_id}-d", "early", deadline=9_000)
+        first = await store.list_due(5_000, limit=2)
+        second = await store.list_due(5_000, limit=2, cursor=first.next_cursor)
+        listed = [(each.session_id, each.due_at) for each in (*first.items, *second.items)]
+        assert listed == [
+            (f"{session_id}-b", 1_000),
+            (f"{session_id}-c", 2_000),
+            (f"{session_id}-a", 3_000),
+        ]
+        assert (first.has_more, second.has_more, second.next_cursor) == (True, False, None)
+        assert {each.session_id for each in (await store.list_due()).items} == {
+            f"{session_id}-{name}" for name in "abcd"
+        }

@@ -1,0 +1,140 @@
+"""The activity ``helix.maintenance.wake``: sessions that nobody answered in time are told so."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal.activities._context import heartbeats
+from helix_temporal.activities._errors import typed
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.sessions import SessionInput
+from helix_temporal.models.states import SessionState, SessionStatus
+from helix_temporal.models.waking import WakeInput, WakeResult
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+SESSION_WORKFLOW: Final = "helix.session"
+_MAY_WAIT: Final = frozenset({SessionStatus.PAUSED, SessionStatus.ACTIVE})
+_OF_THE_SESSION: Final = frozenset(
+    {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.PERMISSION_DENIED}
+)
+"""What a start answers that will not be otherwise for other sessions' sake: they are gone on with."""
+
+
+class WakingActivities:
+    """Wakes sessions.
+
+    Args:
+        sessions: None where there is no session store: then nobody knows of deadlines but the sessions.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(self, sessions: SessionStore | None, *, beat_every: float = 1.0) -> None:
+        self._sessions, self._beat_every = sessions, beat_every
+
+    @activity.defn(name="helix.maintenance.wake")
+    @typed
+    async def wake(self, request: WakeInput) -> WakeResult:
+        """Start those that are due; the next attempt goes on where this one was.
+
+        A session that runs is not touched, so a repeat changes nothing.
+        """
+        store = self._sessions
+        if store is None:
+            return WakeResult(no_session_store=True)
+        last = list(activity.info().heartbeat_details[:2])
+        cursor, summary = _resumed(last)
+        now = await store.now()
+        async with heartbeats(self._beat_every, lambda: last):
+            while summary.woken < request.most:
+                page = await store.list_due(now, limit=request.page, cursor=cursor)
+                for each in page.items:
+                    summary = await self._one(store, each.session_id, now, request, summary)
+                    if summary.woken >= request.most:
+                        break
+                cursor = page.next_cursor
+                last[:] = cursor, summary.model_dump(mode="json")
+                activity.heartbeat(*last)
+                if cursor is None:
+                    break
+        return summary
+
+    async def _one(
+        self, store: SessionStore, session_id: str, now: int, request: WakeInput, summary: WakeResult
+    ) -> WakeResult:
+        state = await store.load_state(session_id)
+        deadline = 0 if state is None else _passed(state, now)
+        if state is not None and state.root_session_id not in {None, session_id}:
+            # A sub-agent is called by those above it: they start it again.
+            state = await store.load_state(state.root_session_id or "")
+        if state is None or state.status not in _MAY_WAIT or not deadline:
+            return summary.plus("left")
+        try:
+            return summary.plus(await _woken(activity.client(), state, deadline, request))
+        except RPCError as error:
+            if error.status not in _OF_THE_SESSION:
+                raise
+            activity.logger.warning("session %r is not woken: %s", session_id, error)
+            return summary.without(session_id)
+
+
+async def _woken(client: Client, state: SessionState, deadline: int, request: WakeInput) -> str:
+    """Start it, unless it runs, or was started after the deadline and is left for a while."""
+    before = await _last_execution(client, state.session_id)
+    if before is not None and before.status is WorkflowExecutionStatus.RUNNING:
+        return "running"
+    if before is not None and _in_vain(before, deadline, request.again_after):
+        return "left"
+    queue = request.task_queue if before is None else request.task_queue or before.task_queue
+    try:
+        await client.start_workflow(
+            SESSION_WORKFLOW,
+            _start(state),
+            id=workflow_id(state.session_id),
+            task_queue=queue or activity.info().task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )
+    except WorkflowAlreadyStartedError:
+        return "running"
+    return "woken"
+
+
+async def _last_execution(client: Client, session_id: str) -> WorkflowExecutionDescription | None:
+    """What Temporal knows of it; None once that is past the retention."""
+    try:
+        return await client.get_workflow_handle(workflow_id(session_id)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+
+
+def _in_vain(before: WorkflowExecutionDescription, deadline: int, again_after: float) -> bool:
+    """It ran since, and the call is still there: it could not be opened, or others are still wanted."""
+    closed = before.close_time
+    if closed is None or closed.timestamp() * 1000 <= deadline:
+        return False
+    return datetime.now(UTC) - closed < timedelta(seconds=again_after)
+
+
+def _start(state: SessionState) -> SessionInput:
+    elsewhere = {} if state.thread_id is None else {"thread_id": state.thread_id}
+    return SessionInput(session_id=state.session_id, agent=state.agent_type, mode="continue", **elsewhere)
+
+
+def _passed(state: SessionState, now: int) -> int:
+    """The newest deadline that has passed; 0 if none has."""
+    calls = state.pending_client_tool_calls.values()
+    deadlines = [each.deadline_at or 0 for each in calls if each.response is None]
+    return max((each for each in deadlines if each < now), default=0)
+
+
+def _resumed(details: Sequence[Any]) -> tuple[str | None, WakeResult]:
+    if len(details) < 2:
+        return None, WakeResult()
+    return details[0], WakeResult.model_validate(details[1])
