@@ -4,15 +4,23 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._taking_back import TakingBack
-from helix_temporal._updates import typed
+from helix_temporal._updates import CLOSED_HARD, CONTROL_SECONDS, typed
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.sessions import SessionInfo, SessionInput, SubmitReply
-from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT
+from helix_temporal.models.sessions import (
+    ExitReason,
+    SessionInfo,
+    SessionInput,
+    StopRequest,
+    StopResult,
+    SubmitReply,
+)
+from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT, SessionStatus
 from helix_temporal.models.suspensions import PendingCall, SubmitInput, ToolApproval
 from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.workflows import ThreadRequest
@@ -140,13 +148,43 @@ class Answering(TakingBack):
             raise typed(reply.result.error.split(":", 1)[0], reply.result.error)
         return reply
 
+    async def _stop_suspended(
+        self, session_id: str, request: StopRequest, agent: str | None
+    ) -> StopResult | None:
+        """End the turn of a session that ended while it waited; None if it does not wait."""
+        if not await self._ended_suspended(session_id):
+            return None
+        start = await self._start_again(session_id, agent)
+        wanted = request.model_copy(update={"suspended": True})
+        result: StopResult = await self._updates.until(
+            session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
+        )
+        if result.error is not None:
+            raise typed(result.error.split(":", 1)[0], result.error)
+        return result
+
+    async def _ended_suspended(self, session_id: str) -> bool:
+        """Whether the session's turn waits, as far as its last execution, or its state, can tell."""
+        handle = self._updates.handle(session_id)
+        try:
+            status = (await handle.describe()).status
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            state = await self.state(session_id)
+            return state is not None and state.status is SessionStatus.PAUSED
+        if status is WorkflowExecutionStatus.COMPLETED:
+            return (await handle.result()).exit_reason is ExitReason.SUSPENDED
+        if status in CLOSED_HARD:
+            return bool((await self._status(session_id)).pending)
+        return status is WorkflowExecutionStatus.RUNNING
+
     async def _start_again(self, session_id: str, agent: str | None) -> SessionInput:
         fields: dict[str, Any] = {}
         if agent is None:
-            info: SessionInfo = await self._status(session_id)
-            agent = info.agent
-            if info.thread_id != session_id:
-                fields["thread_id"] = info.thread_id
+            agent, thread_id = await self._known(session_id)
+            if thread_id != session_id:
+                fields["thread_id"] = thread_id
         return SessionInput(
             session_id=session_id,
             agent=agent,
@@ -155,6 +193,17 @@ class Answering(TakingBack):
             expects_ask=True,
             **fields,
         )
+
+    async def _known(self, session_id: str) -> tuple[str, str]:
+        """The session's agent and thread: by its last execution, or by its state once that is forgotten."""
+        try:
+            info: SessionInfo = await self._status(session_id)
+        except SessionNotFoundError:
+            state = await self.state(session_id)
+            if state is None or not state.agent_type:
+                raise
+            return state.agent_type, state.thread_id or session_id
+        return info.agent, info.thread_id
 
     async def _result(self, session_id: str, result: Any, by: str) -> dict[str, Any]:
         check_json(result, "$")

@@ -45,11 +45,11 @@ class SessionHandle:
 
     async def interrupt(self, *, run_id: str | None = None) -> bool:
         """Stop the turn after its present step; with ``run_id`` only if it is that one."""
-        return await self.client.stop(self.session_id, run_id=run_id)
+        return await self.client.stop(self.session_id, run_id=run_id, agent=self.agent)
 
     async def abort(self, *, run_id: str | None = None) -> bool:
         """Stop the turn at once, without a trace of it; with ``run_id`` only if it is that one."""
-        return await self.client.stop(self.session_id, abort=True, run_id=run_id)
+        return await self.client.stop(self.session_id, abort=True, run_id=run_id, agent=self.agent)
 
     async def result(self) -> SessionResult:
         """As `SessionClient.result`."""

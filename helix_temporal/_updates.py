@@ -36,6 +36,7 @@ from helix_temporal.models.sessions import (
     SendResult,
     SessionInput,
     SessionResult,
+    StopResult,
     SubmitReply,
     UserMessage,
 )
@@ -57,7 +58,7 @@ PASSING: Final = frozenset(
 CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
-_CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
 
 class _Again(Exception):  # noqa: N818 (control flow, not an error)
@@ -202,7 +203,7 @@ class Updates:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0
-        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
+        if described.status is not None and described.status in CLOSED_HARD and closed >= since:
             raise SessionTerminatedError(
                 f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
                 "ask again with the same message id"
@@ -274,6 +275,8 @@ def _moved(result: object) -> bool:
         return result.status is AskStatus.MOVED
     if isinstance(result, SendResult):
         return not result.accepted
+    if isinstance(result, StopResult):
+        return result.moved
     if isinstance(result, SubmitReply):
         return result.submission is None and result.result is None
     return isinstance(result, RewindResult) and not result.done and result.error is None

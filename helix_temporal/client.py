@@ -275,13 +275,24 @@ class SessionClient(Answering):
         """Remove a thread for good."""
         await self._thread(ThreadRequest(do="delete", delete=DeleteThreadInput(thread_id=session_id)))
 
-    async def stop(self, session_id: str, *, abort: bool = False, run_id: str | None = None) -> bool:
+    async def stop(
+        self,
+        session_id: str,
+        *,
+        abort: bool = False,
+        run_id: str | None = None,
+        agent: str | None = None,
+    ) -> bool:
         """Stop the turn under way, after its step or at once; false if none was.
+
+        A session that ended while its turn waits for people is started, and the turn ends as if it had
+        stayed; any other that has ended stays as it is.
 
         Args:
             session_id: Whose.
             abort: At once and without a trace of the turn, rather than after its present step.
             run_id: Only if it is this run (`SessionInfo.run_id`); false if it is not under way any more.
+            agent: With which the session is started again; by default the one that it had.
 
         Raises:
             TimeoutError: No worker took it up within a minute.
@@ -289,6 +300,8 @@ class SessionClient(Answering):
         fields = {} if run_id is None else {"run_id": run_id}
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
         found = await self._updates.if_running(session_id, "stop", request, StopResult)
+        if found is None:
+            found = await self._stop_suspended(session_id, request, agent)
         return found is not None and found.stopping
 
     async def close(self, session_id: str) -> None:

@@ -5,6 +5,7 @@ from temporalio import activity
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._suspensions import waits_at
 from helix_temporal.activities._turn_list import listed, turn_of
 from helix_temporal.activities.states import checked_size
 from helix_temporal.errors import (
@@ -21,7 +22,7 @@ from helix_temporal.models.handles import (
     ShowSessionResult,
 )
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
@@ -105,9 +106,11 @@ class SessionReads:
 def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
     kept = parse_state(facts.slice)
     committed = facts.head.position == facts.committed
+    waits = not committed and waits_at(kept, facts.head) is not None
     return SessionState(
         session_id=request.session_id,
         agent_type=kept.agent,
+        status=SessionStatus.PAUSED if waits else SessionStatus.ACTIVE,
         version=max(facts.slice_version, 1),
         step_count=kept.steps,
         custom_state=kept.values,

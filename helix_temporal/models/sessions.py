@@ -33,6 +33,10 @@ Mode = Literal["auto", "new", "continue", "fork"]
 """``auto`` creates the thread or continues it; the others insist."""
 
 
+StopMode = Literal["interrupt", "abort"]
+"""After the present step, or at once and without a trace of the turn."""
+
+
 class ExitReason(StrEnum):
     """Why a turn, or an execution of a session, ended."""
 
@@ -113,10 +117,12 @@ class StopRequest(Model):
 
     Attributes:
         run_id: Only if it is this run.
+        suspended: Of a session that ended while it waited: it is opened first.
     """
 
-    mode: Literal["interrupt", "abort"] = "interrupt"
+    mode: StopMode = "interrupt"
     run_id: str | None = None
+    suspended: bool = False
 
 
 class StopResult(Model):
@@ -124,10 +130,14 @@ class StopResult(Model):
 
     Attributes:
         run_id: Of the turn under way, be it stopped or not.
+        moved: The execution that was to open it is ending: ask again.
+        error: Why it could not be opened.
     """
 
     stopping: bool
     run_id: str | None = None
+    moved: bool = False
+    error: str | None = None
 
 
 class RewindRequest(Model):
@@ -246,6 +256,7 @@ class Carried(Model):
         told: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
         tried: As in `OpenSessionInput`.
+        stopping: How the suspended turn is to end, as somebody was told.
     """
 
     handle: OpenHandle
@@ -265,6 +276,7 @@ class Carried(Model):
     suspended: SuspendedTurn | None = None
     answered_calls: tuple[AnsweredCall, ...] = ()
     tried: tuple[str, ...] = ()
+    stopping: StopMode | None = None
 
 
 class SessionInput(Model):

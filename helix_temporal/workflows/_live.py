@@ -1,6 +1,7 @@
 """What a running session is, and the handlers by which others see and change it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -26,8 +27,6 @@ from helix_temporal.models.sessions import (
     SessionOptions,
     SessionResult,
     Status,
-    StopRequest,
-    StopResult,
     SuspendedTurn,
     UserMessage,
 )
@@ -107,6 +106,7 @@ class Live:
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
+            live.stopping = carried.stopping
         waits.on_wait = live.suspends
         return live
 
@@ -279,8 +279,15 @@ class Live:
 class Handlers:
     """Updates and the query of a session; registered before its ``run`` begins."""
 
-    def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
+    def __init__(
+        self,
+        input: SessionInput,
+        live: Live,
+        calls: TemporalCalls,
+        supersede_below: Callable[[], Awaitable[None]],
+    ) -> None:
         self._input, self._live, self._calls = input, live, calls
+        self._supersede_below = supersede_below
         live.below, live.below.sleepers = calls.children.waits, live.waits.sleepers
         live.below.on_wait = live.suspends_below
 
@@ -288,12 +295,10 @@ class Handlers:
         """Make them known to the workflow."""
         workflow.set_update_handler("ask", self._on_ask, validator=self._check_message)
         workflow.set_update_handler("send_message", self._on_send, validator=self._check_message)
-        workflow.set_update_handler("stop", self._on_stop)
         workflow.set_update_handler("close", self._on_close)
         workflow.set_update_handler("rewind", self._on_rewind)
         workflow.set_update_handler("take_back", self._on_take_back)
         workflow.set_query_handler("status", self._on_status)
-        workflow.set_signal_handler("interrupt", self._on_interrupt)
 
     def _check_message(self, message: UserMessage) -> None:
         check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
@@ -328,50 +333,6 @@ class Handlers:
             self._live.inbox.put(message)
             await self._supersede_below()
         return SendResult(accepted=True)
-
-    async def _supersede_below(self) -> None:
-        """A message ends a turn whose sub-agents wait, where the session is set so."""
-        if self._live.supersedes and self._live.waits_below and self._live.inbox:
-            await self._interrupt()
-
-    async def _interrupt(self) -> None:
-        """Let the turn, and those of its sub-agents, end after the present step."""
-        if self._live.turn is not None:
-            self._live.turn.interrupted = True
-            await self._calls.children.interrupt(self._live.turn.run_id)
-
-    async def _on_stop(self, request: StopRequest) -> StopResult:
-        if self._live.is_suspended:
-            return self._stop_suspended(request)
-        if self._live.turn is None or self._live.turn_task is None:
-            return StopResult(stopping=False)
-        under_way = self._live.turn.run_id
-        # A turn that is run again goes by another name; those who stop it know the first one.
-        if request.run_id not in {None, under_way, under_way.split(".", 1)[0]}:
-            return StopResult(stopping=False, run_id=under_way)
-        if request.mode == "interrupt":
-            await self._interrupt()
-        else:
-            self._live.aborting = True
-            self._live.turn_task.cancel()
-        return StopResult(stopping=True, run_id=under_way)
-
-    def _stop_suspended(self, request: StopRequest) -> StopResult:
-        assert self._live.waits.turn is not None
-        under_way = self._live.waits.turn.run_id
-        if request.run_id not in {None, under_way, (under_way or "").split(".", 1)[0]}:
-            return StopResult(stopping=False, run_id=under_way)
-        self._live.stopping = request.mode
-        return StopResult(stopping=True, run_id=under_way)
-
-    async def _on_interrupt(self) -> None:
-        """A parent ends its turn."""
-        if self._live.is_suspended:
-            self._live.stopping = "interrupt"
-            return
-        if self._live.turn is None and self._input.parent is not None:
-            self._live.interrupted = True
-        await self._interrupt()
 
     async def _on_close(self) -> None:
         self._live.close = True

@@ -32,6 +32,7 @@ from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._rewinds import carry_out
 from helix_temporal.workflows._serving import Serving
+from helix_temporal.workflows._stops import Stops
 from helix_temporal.workflows._submissions import Submissions
 from helix_temporal.workflows._values import Known, Values
 
@@ -64,7 +65,9 @@ class AgentSession:
         self._values = Values.of(carried)
         self._serving = Serving(self._live, self._calls, self._events, self._values)
         self._cancels = 0
-        Handlers(input, self._live, self._calls).register()
+        stops = Stops(input, self._live, self._calls)
+        stops.register()
+        Handlers(input, self._live, self._calls, stops.supersede_below).register()
         self._submissions = Submissions(self._live, input.thread)
         self._submissions.register()
 
@@ -278,6 +281,7 @@ class AgentSession:
             notes=self._live.notes,
             **given(tried=self._live.open.tried),
             **self._live.waits.carried(),
+            **given(stopping=self._live.stopping),
             **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:

@@ -25,6 +25,7 @@ from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
 from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._stops import Stops
 from helix_temporal.workflows._submissions import Submissions
 
 HERE: Final = Path(__file__).parent
@@ -132,7 +133,9 @@ def _handlers(kind: str) -> list[str]:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
         live, calls = _live.Live.of(given, datetime.now(UTC)), TemporalCalls()
-        _live.Handlers(given, live, calls).register()
+        stops = Stops(given, live, calls)
+        stops.register()
+        _live.Handlers(given, live, calls, stops.supersede_below).register()
         Submissions(live, given.thread).register()
     finally:
         for name, function in saved.items():

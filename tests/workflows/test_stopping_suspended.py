@@ -1,0 +1,149 @@
+"""Stops of sessions that ended while they waited: their turns end as if they had stayed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.service import RPCError
+
+from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import AskStatus, ExitReason
+from helix_temporal.models.suspensions import INTERRUPTED
+from helix_temporal.settings import Settings
+from tests.workflows._desk import Desk
+from tests.workflows.conftest import Stand
+from tests.workflows.test_states import PAIRINGS, place, served, state_of
+from tests.workflows.test_waits import ACT, LOCATE, asks_once
+from tests.workflows.test_waits_exit import left
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["place"]
+
+
+async def again(client: SessionClient, sid: str) -> Any:
+    """What became of the message, for whoever sends it again."""
+    return await client.ask(sid, "go", agent="people", message_id="m-go")
+
+
+async def test_an_interrupt_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
+    """Each open call gets a result, tools that ran keep theirs, and the conversation can go on."""
+    desk.scripts[sid] = asks_once(LOCATE, ACT)
+    await left(stand, sid)
+    assert await stand.client().stop(sid)
+    result = await again(stand.client(), sid)
+    assert (result.status, result.in_thread) == (AskStatus.INTERRUPTED, True)
+    messages = await stand.messages(sid)
+    assert [(each.text, each.is_error) for each in messages[2:]] == [(INTERRUPTED, True), ("here", False)]
+    assert len(desk.contexts[sid]) == 1
+    desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
+    assert (await stand.client().ask(sid, "next", agent="people")).text == "NEXT"
+
+
+async def test_an_abort_leaves_no_trace_of_the_turn(stand: Stand, desk: Desk, sid: str) -> None:
+    """As if it had never been asked; the same message may be asked anew."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    await left(stand, sid)
+    assert await stand.client().session(sid, agent="people").abort()
+    desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
+    assert (await again(stand.client(), sid)).text == "GO"
+    assert await stand.texts(sid) == ["go", "GO"]
+
+
+async def test_a_stop_of_another_turn_leaves_the_session_as_it_is(stand: Stand, desk: Desk, sid: str) -> None:
+    """The button of an old page must not end today's question."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left(stand, sid)
+    assert not await stand.client().stop(sid, run_id="another")
+    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert await stand.sessions.pending(sid) == (call,)
+
+
+async def test_an_execution_that_was_terminated_while_it_waited_is_stopped_too(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The next one would wait for the same calls."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")
+    await stand.handle(sid).terminate()
+    assert await stand.sessions.stop(sid)
+    assert (await again(stand.client(), sid)).status is AskStatus.INTERRUPTED
+
+
+async def test_a_session_that_is_idle_is_not_started_by_a_stop(stand: Stand, desk: Desk, sid: str) -> None:
+    """There is nothing to stop."""
+    await stand.sessions.ask(sid, "hello", agent="main")
+    await stand.finish(sid)
+    before = (await stand.handle(sid).describe()).run_id
+    assert not await stand.sessions.stop(sid)
+    assert not await stand.sessions.stop(f"{sid}-never")
+    assert (await stand.handle(sid).describe()).run_id == before
+
+
+async def test_why_a_session_cannot_be_opened_is_told_to_who_stops_it(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Nothing was stopped, and a false would say that nothing waits."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    await left(stand, sid)
+    with pytest.raises(InvalidRequestError, match="nobody"):
+        await stand.client().stop(sid, agent="nobody")
+    assert await stand.client().stop(sid, agent="people")
+
+
+@pytest.mark.parametrize("place", PAIRINGS, indirect=True)
+async def test_every_pairing_of_stores_is_told_of_the_stop(place: Settings, sid: str) -> None:
+    """Nothing is pending any more, and the run has ended."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE)
+    async with served(place, desk) as stand:
+        await left(stand, sid)
+        assert await stand.client().stop(sid)
+        await again(stand.client(), sid)
+        state = await state_of(stand, sid)
+        assert (state.pending_client_tool_calls, state.suspension_context) == ({}, None)
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        assert [run.status for run in (await store.list_runs(sid)).items] == [RunStatus.INTERRUPTED]
+        await stand.finish(sid)
+
+
+@pytest.mark.parametrize("store", ["postgres", "none"])
+async def test_a_session_whose_execution_temporal_has_forgotten_is_known_by_its_state(
+    place: Settings, sid: str, store: str
+) -> None:
+    """People think for longer than histories are kept."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE)
+    async with served(place.model_copy(update={"session_store": store}), desk) as stand:
+        (call,) = await left(stand, sid)
+        await _forget(stand, sid)
+        assert not await stand.client().stop(sid, run_id="another")
+        await stand.sessions.result(sid)
+        await _forget(stand, sid)
+        reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True)
+        assert reply.result is not None
+        assert reply.result.text == "Bonn"
+        await stand.finish(sid)
+
+
+async def _forget(stand: Stand, sid: str) -> None:
+    """As Temporal does after the retention."""
+    client, handle = stand.served.client, stand.handle(sid)
+    run_id = (await handle.describe()).run_id
+    await client.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id(sid), run_id=run_id),
+        )
+    )
+    while True:
+        try:
+            await handle.describe()
+        except RPCError:
+            return
+        await asyncio.sleep(0.05)
