@@ -2,17 +2,18 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._taking_back import TakingBack
+from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
 from helix_temporal._updates import CLOSED_HARD, CONTROL_SECONDS, typed
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
+    AskStatus,
     ExitReason,
     SessionInfo,
     SessionInput,
@@ -21,11 +22,10 @@ from helix_temporal.models.sessions import (
     SubmitReply,
 )
 from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT, SessionStatus
+from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.suspensions import PendingCall, SubmitInput, ToolApproval
 from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.workflows import ThreadRequest
-
-_INLINE_PARTS: Final = 200 * 1024
 
 
 class Answering(TakingBack):
@@ -63,10 +63,10 @@ class Answering(TakingBack):
             call: The pending call, or its id.
             result: What the model is told: text, or anything that JSON can hold.
             error: Instead of a result: what went wrong, at most 8 KiB.
-            parts: Instead of a result: parts of a message.
+            parts: Instead of a result: parts of a message (`helix_temporal.models.parts`).
             agent: With which the session is started again; by default the one that it had.
             wait: If it counts, come back when the turn is over, or waits for something else; ``result`` says
-                which.
+                which, with the whole answer.
             timeout: Seconds.
             submission_id: Under which this answer may be given again: it counts once, and is told so.
 
@@ -76,7 +76,7 @@ class Answering(TakingBack):
 
         Raises:
             TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
-            TooLargeError: The result exceeds 1 MiB as JSON, or the error 8 KiB.
+            TooLargeError: The result, or its parts, exceed 1 MiB as JSON, or the error 8 KiB.
             SessionNotFoundError: The session never ran.
             SessionTerminatedError: Its run was terminated meanwhile.
         """
@@ -87,9 +87,7 @@ class Answering(TakingBack):
             check_size(len(error.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
             fields |= {"outcome": "error", "text": error}
         elif parts is not None:
-            check_json(list(parts), "$")
-            check_size(len(canonical(list(parts))), _INLINE_PARTS, "parts")
-            fields["parts"] = list(parts)
+            fields |= await self._parts(session_id, list(parts), fields["by"])
         elif result is not None:
             fields |= await self._result(session_id, result, fields["by"])
         return await self._submit(session_id, call, fields, agent, wait=wait, timeout=timeout)
@@ -146,7 +144,15 @@ class Answering(TakingBack):
         )
         if reply.submission is None and reply.result is not None and reply.result.error is not None:
             raise typed(reply.result.error.split(":", 1)[0], reply.result.error)
-        return reply
+        return await self._with_answer(session_id, reply)
+
+    async def _with_answer(self, session_id: str, reply: SubmitReply) -> SubmitReply:
+        """The reply with the turn's answer, which is in the thread alone where it is long."""
+        result = reply.result
+        if result is None or result.status is not AskStatus.ANSWERED or result.text is not None:
+            return reply
+        _, thread_id = await self._known(session_id)
+        return reply.model_copy(update={"result": await self._with_text(thread_id, result)})
 
     async def _stop_suspended(
         self, session_id: str, request: StopRequest, agent: str | None
@@ -210,7 +216,19 @@ class Answering(TakingBack):
         size = len(canonical(result))
         check_size(size, MAX_CALL_RESULT, "result")
         text = result if isinstance(result, str) else canonical(result).decode()
-        return {} if text == "" else await self._text(session_id, text, f"answer-{by}")
+        if len(text.encode()) <= INLINE_TEXT_BYTES:
+            return {} if text == "" else {"text": text}
+        _, thread_id = await self._known(session_id)
+        return await self._text(thread_id, text, f"answer-{by}")
+
+    async def _parts(self, session_id: str, parts: list[JsonObject], by: str) -> dict[str, Any]:
+        check_json(parts, "$")
+        size = len(canonical(parts))
+        check_size(size, MAX_CALL_RESULT, "parts")
+        if size <= INLINE_TEXT_BYTES:
+            return {"parts": parts}
+        _, thread_id = await self._known(session_id)
+        return await self._aside(PutTextInput(thread_id=thread_id, message_id=f"answer-{by}", parts=parts))
 
     async def _status(self, session_id: str) -> SessionInfo:
         try:

@@ -223,7 +223,10 @@ class TakingBack(SessionReader):
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {"text": text}
         check_size(len(text.encode()), 1024 * 1024, "text")
-        put = PutTextInput(thread_id=thread_id, message_id=message_id, text=text)
+        return await self._aside(PutTextInput(thread_id=thread_id, message_id=message_id, text=text))
+
+    async def _aside(self, put: PutTextInput) -> dict[str, Any]:
+        """Put aside what is too long to travel, and name it."""
         reply = await self._thread(ThreadRequest(do="put_text", put_text=put))
         assert reply.put_text is not None
         return {"ref": reply.put_text.ref}

@@ -151,8 +151,8 @@ async def suspended_turn(
     messages = [from_record(record) for record in records]
     known = {each.at: each for each in suspended.known}
     for call in suspended.calls:
-        if call.id in responses:
-            known.setdefault(call.at, responses[call.id].model_copy(update={"at": call.at}))
+        if call.id in responses and call.at not in known:
+            known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
     usage = sum((each.usage for each in messages if each.usage), start=_used(known.values()))
     return SuspendedTurn(
@@ -200,6 +200,15 @@ async def _tail(threads: ThreadStore, header: HotHeader) -> tuple[Head, list[Rec
     if header.committed == 0:
         return Head(position=0, last_id=""), records
     return Head(position=header.committed, last_id=records[0].id), records[1:]
+
+
+async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall) -> KnownCall:
+    """An answer that the session store had; by reference if it is long, as if a client had given it."""
+    result = found.result
+    if result is not None and len(result.text.encode()) > _INLINE_TEXT:
+        ref = await payloads.put(thread_id, FAR, f"text/answer-{call.id}", result.text)
+        result = result.model_copy(update={"text": "", "ref": ref})
+    return found.model_copy(update={"at": call.at, "result": result})
 
 
 async def _carried(payloads: Payloads, thread_id: str, message: Message) -> UserMessage:

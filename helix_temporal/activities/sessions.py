@@ -298,10 +298,12 @@ class SessionActivities:
     @activity.defn(name="helix.sessions.put_text")
     @typed
     async def put_text(self, request: PutTextInput) -> PutTextResult:
-        """Put a long text aside; the same message again overwrites it with itself."""
-        check_size(len(request.text.encode()), MAX_TEXT, "text")
+        """Put a long text, or parts, aside; the same message again overwrites it with itself."""
+        content = request.text if request.parts is None else request.parts
+        size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
+        check_size(size, MAX_TEXT, "text" if request.parts is None else "parts")
         # No position is known yet: kept until the expiry or the deletion that follows its step.
-        ref = await self._payloads.put(request.thread_id, FAR, f"text/{request.message_id}", request.text)
+        ref = await self._payloads.put(request.thread_id, FAR, f"text/{request.message_id}", content)
         return PutTextResult(ref=ref)
 
     @activity.defn(name="helix.sessions.load_answer")

@@ -265,11 +265,16 @@ class ToolInput(Model):
 
 
 class PutTextInput(Model):
-    """Put a long text aside, for a message that will name it."""
+    """Put a long text, or parts, aside, for a message that will name it.
+
+    Attributes:
+        parts: Instead of the text.
+    """
 
     thread_id: Id
     message_id: Id
-    text: str
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
 
 
 class PutTextResult(Model):

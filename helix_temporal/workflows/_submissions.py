@@ -1,6 +1,7 @@
 """Answers to pending calls: the update by which clients and people give them."""
 
 import asyncio
+from typing import Final
 
 from temporalio import workflow
 
@@ -13,6 +14,9 @@ from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.suspensions import RESUME, SubmitInput
 from helix_temporal.workflows._child_waits import reply_to
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
+
+MAX_HELD_BYTES: Final = 1024 * 1024
+"""Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
 
 class Submissions:
@@ -56,9 +60,13 @@ class Submissions:
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
         )
         check_text(request.text, "text")
+        held = self._live.waits.held + len(request.text.encode())
         if request.parts is not None:
             check_json(request.parts, "parts")
-            check_size(len(canonical(request.parts)), MAX_TEXT_BYTES, "parts of a tool's result")
+            size = len(canonical(request.parts))
+            check_size(size, MAX_TEXT_BYTES, "parts of a tool's result")
+            held += size
+        check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
         if request.ref is not None and is_message_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 

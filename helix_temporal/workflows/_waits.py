@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
@@ -109,6 +110,13 @@ class Waits:
         before = self._known.get(at)
         answered = {} if before is None or before.answered is None else {"answered": before.answered}
         self._known[at] = KnownCall(at=at, result=result, **answered)
+
+    @property
+    def held(self) -> int:
+        """Bytes of results that are here, not put aside: all of them are in one input of the next step."""
+        return sum(
+            len(each.text.encode(errors="surrogatepass")) + _size(each) for each in self.results().values()
+        )
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
@@ -265,6 +273,10 @@ def _pending(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall
             at=waiting.at or None,
         ),
     )
+
+
+def _size(result: ToolResult) -> int:
+    return 0 if result.parts is None else len(canonical(result.parts))
 
 
 def _result(call: WaitingCall, request: SubmitInput) -> ToolResult:
