@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
-from helix_temporal._updates import CLOSED_HARD, CONTROL_SECONDS, typed
+from helix_temporal._updates import CONTROL_SECONDS, typed
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.messages import check_size
@@ -181,9 +181,7 @@ class Answering(TakingBack):
             return state is not None and state.status is SessionStatus.PAUSED
         if status is WorkflowExecutionStatus.COMPLETED:
             return (await handle.result()).exit_reason is ExitReason.SUSPENDED
-        if status in CLOSED_HARD:
-            return bool((await self._status(session_id)).pending)
-        return status is WorkflowExecutionStatus.RUNNING
+        return status is WorkflowExecutionStatus.RUNNING or bool((await self._status(session_id)).pending)
 
     async def _start_again(self, session_id: str, agent: str | None) -> SessionInput:
         fields: dict[str, Any] = {}

@@ -58,7 +58,7 @@ PASSING: Final = frozenset(
 CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
-CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+_CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
 
 class _Again(Exception):  # noqa: N818 (control flow, not an error)
@@ -203,7 +203,7 @@ class Updates:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0
-        if described.status is not None and described.status in CLOSED_HARD and closed >= since:
+        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
             raise SessionTerminatedError(
                 f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
                 "ask again with the same message id"

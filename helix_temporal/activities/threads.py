@@ -259,9 +259,14 @@ class ThreadActivities:
     async def flush(self, request: FlushThreadInput) -> FlushThreadResult:
         """Archive what is hot; a repeat finds it archived."""
         async with beating(self._beat_every) as progress:
-            receipt = await self._threads.flush(
-                FlushThread(request.thread_id, request.epoch, closes=request.closes), progress
+            flush = FlushThread(
+                request.thread_id,
+                request.epoch,
+                closes=request.closes,
+                ends=request.ends,
+                slice_version=request.slice_version,
             )
+            receipt = await self._threads.flush(flush, progress)
         return FlushThreadResult(
             status=receipt.status.value,
             head=receipt.head or EMPTY,

@@ -100,6 +100,7 @@ def decide_flush(
         return _without_hot(request, archive, archive_holds_mine)
     header = hot.header
     check_hot_epoch(header, request.epoch, closing=request.closes)
+    _check_state(request, max(header.slice_version, archive.slice_version))
     if not continues(hot, archive) or header.slice_version < archive.slice_version:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the hot record at {header.head.position} (state "
@@ -135,7 +136,17 @@ def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive:
         )
 
 
+def _check_state(request: FlushThread, version: int) -> None:
+    """Refuse to call a state archived that was lost before it was."""
+    if version < request.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: state {request.slice_version} was saved, and the newest that is "
+            f"there is {version}; save it again"
+        )
+
+
 def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
+    _check_state(request, archive.slice_version)
     if request.mine is not None and not archive_holds_mine:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "

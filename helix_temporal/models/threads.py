@@ -185,11 +185,19 @@ class SaveStateResult(Model):
 
 
 class FlushThreadInput(Model):
-    """Archive an open thread; ``closes`` shuts its epoch for late attempts."""
+    """Archive an open thread.
+
+    Attributes:
+        closes: Shut its epoch for late attempts.
+        ends: With ``closes``: a turn that waits for somebody is cut by the next open.
+        slice_version: The state that must be archived, or a later one.
+    """
 
     thread_id: Id
     epoch: Epoch
     closes: bool = False
+    ends: bool = True
+    slice_version: int = 0
 
 
 class FlushThreadResult(Model):

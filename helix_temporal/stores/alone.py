@@ -249,8 +249,8 @@ class HotThreads:
         return None
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
-        """There is nowhere to archive to; ``closes`` still takes effect."""
-        if request.closes:
+        """There is nowhere to archive to; ``closes`` still takes effect where the execution ``ends`` so."""
+        if request.closes and request.ends:
             await self.hot.close_epoch(request.thread_id, request.epoch)
         return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
 

@@ -4,19 +4,22 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
-from helix_temporal.errors import FencedError
+from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows._conversation import Conversation
+
+_SAVES: Final = 3
+_SAVED_AGAIN: Final = "saved-again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Ending:
         known: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents sleep.
         answered: Calls that were answered, to be remembered.
+        stays: With ``closes``: a turn stays suspended, for the next execution.
     """
 
     values: dict[str, Any] | None
@@ -43,6 +47,7 @@ class Ending:
     known: tuple[KnownCall, ...] | None = None
     suspended: Suspension | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    stays: bool = False
 
     @property
     def in_slice(self) -> bool:
@@ -55,7 +60,7 @@ class Ending:
         told: dict[str, Any] = {"session_id": session_id, "status": self.status}
         if self.error is not None:
             told["error"] = self.error
-        if self.closes:
+        if self.closes and not self.stays:
             told["ends_run"] = True
         return told | ({} if self.run_id is None else {"run_id": self.run_id})
 
@@ -86,12 +91,13 @@ class Finaliser:
 
     async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
-        receipts, closes = [], ending.closes
-        await self._calls.children.ended(self._on_cancel, talk.request if closes else None)
+        receipts: list[Receipt] = []
+        cuts = ending.closes and not ending.stays
+        await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
         if self._has_news(ending):
             receipts.append(await self._save(talk, ending))
-        if closes or not talk.handle.archived:
-            receipts.append(await self._flush(talk, closes=closes))
+        if ending.closes or not talk.handle.archived:
+            receipts.extend(await self._flush(talk, ending))
         if talk.handle.archived:
             receipts.append(await self._evict(talk))
         else:
@@ -125,8 +131,26 @@ class Finaliser:
             talk.handle = talk.handle.model_copy(update=update)
         return receipt
 
-    async def _flush(self, talk: Conversation, *, closes: bool) -> Receipt:
-        request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=closes)
+    async def _flush(self, talk: Conversation, ending: "Ending") -> list[Receipt]:
+        """Archive; a state that was lost between its save and this is saved again."""
+        receipts: list[Receipt] = []
+        for _ in range(_SAVES):
+            receipt = await self._flush_once(talk, ending)
+            receipts.append(receipt)
+            lost = ending.in_slice and receipt.detail.startswith(HeadMovedError.__name__)
+            if not (lost and workflow.patched(_SAVED_AGAIN)):
+                break
+            receipts.append(await self._save(talk, ending))
+        return receipts
+
+    async def _flush_once(self, talk: Conversation, ending: "Ending") -> Receipt:
+        request = FlushThreadInput(
+            thread_id=talk.request.thread_id,
+            epoch=talk.handle.epoch,
+            closes=ending.closes,
+            **({"ends": False} if ending.stays else {}),
+            **({"slice_version": talk.handle.slice_version} if ending.in_slice else {}),
+        )
         receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
         if flushed is None:
             return receipt

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from temporalio import workflow
@@ -137,6 +137,19 @@ class Live:
     def unopened(self) -> str | None:
         """Why the session could not even be opened: it would fail again for those who come again."""
         return self.error if self.talk is None and self.exit is ExitReason.FAILED else None
+
+    async def watch_idle(self) -> None:
+        """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
+        limit = timedelta(seconds=self.options.idle_timeout)
+        while True:
+            if self.waits.turn is not None:
+                await workflow.wait_condition(lambda: self.waits.turn is None)
+            left = limit if self.turn is not None else self.quiet_since + limit - workflow.now()
+            if left <= timedelta(0):
+                self.idle = True
+                await workflow.wait_condition(lambda: not self.idle)
+            else:
+                await asyncio.sleep(left.total_seconds())
 
     # -- suspended
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from temporalio import workflow
 
-from helix_temporal.errors import ColdTierBehindError, HelixError, SessionInterruptedError
+from helix_temporal.errors import ColdTierBehindError, HeadMovedError, HelixError, SessionInterruptedError
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -25,15 +25,21 @@ from helix_temporal.workflows._live import Live
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, Values, taken
 
+_WAITS_ON: Final = "waits-on"
 _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
 
 
 class Serving:
-    """Serves the turns of one execution, one after the other."""
+    """Serves the turns of one execution, one after the other.
+
+    Attributes:
+        waits_on: The turn that waits could not be ended, since a store does not answer: it is for the next one.
+    """
 
     def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:
         self._live, self._calls, self._events, self._values = live, calls, events, values
         self._unended: Turn | None = None
+        self.waits_on = False
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
@@ -77,16 +83,36 @@ class Serving:
         suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
+        asleep = live.waits.sleepers.waits()
+        before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
         live.waits.give_up(INTERRUPTED)
         turn = self._turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.to_the_end("end_turn", ended)
         live.notes = (*live.notes, receipt)
+        lost = not ended.cancelled() and ended.exception() is not None
+        if not (receipt.ok or lost) and workflow.patched(_WAITS_ON):
+            self._wait_on(before)
         return None
 
+    def _wait_on(self, before: SuspendedTurn) -> None:
+        """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
+        waits = self._live.waits
+        waits.wait_at(before.head)
+        slept = {each.at for each in before.children}
+        ended = {each.at: each for each in waits.known() if each.at in slept}
+        children = tuple(each for each in before.children if each.at not in ended)
+        waits.end()
+        self._live.turn, self.waits_on = None, True
+        known = (*before.known, *ended.values())
+        waits.begin(before.model_copy(update={"known": known, "children": children}))
+
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
+        """Whether it has ended; raises where the record has lost it."""
         try:
             await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
+        except HeadMovedError:
+            raise
         except HelixError as error:
             workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
             return False

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from temporalio import workflow
@@ -176,7 +176,7 @@ class AgentSession:
     async def _serve(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
             await self._submissions.hand_over(self._input.woken)
-        idle = asyncio.create_task(self._watch_idle()) if self._live.options.persistent else None
+        idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
         telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
@@ -225,19 +225,6 @@ class AgentSession:
                 await catch_up(self._calls, live.open)
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
-
-    async def _watch_idle(self) -> None:
-        """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
-        limit = timedelta(seconds=self._live.options.idle_timeout)
-        while True:
-            if self._live.waits.turn is not None:
-                await workflow.wait_condition(lambda: self._live.waits.turn is None)
-            left = limit if self._live.turn is not None else self._live.quiet_since + limit - workflow.now()
-            if left <= timedelta(0):
-                self._live.idle = True
-                await workflow.wait_condition(lambda: not self._live.idle)
-            else:
-                await asyncio.sleep(left.total_seconds())
 
     # -- turns
 
@@ -307,9 +294,8 @@ class AgentSession:
         if live.waits.turn is not None:
             live.exit = ExitReason.SUSPENDED
         status = "paused" if live.exit in _PAUSES else "completed"
-        known = live.waits.known()
-        asleep, answered = live.waits.suspension(), live.waits.unsaved()
-        ending = Ending(*self._unsaved(), status, known=known or None, suspended=asleep, answered=answered)
+        known, asleep = live.waits.known(), live.waits.suspension()
+        ending = Ending(*self._unsaved(), status, **self._live.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
@@ -359,17 +345,22 @@ class AgentSession:
             run_id = await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
             ending = Ending(*self._unsaved(), status, self._live.error, closes=True, run_id=run_id)
+            if self._serving.waits_on:
+                ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        self._give_up(in_thread=committed > self._live.turn_start.position)
+        ended = committed > self._live.turn_start.position
+        self._give_up(in_thread=ended, waits=self._serving.waits_on and not ended)
         if self._live.talk is not None:
             await self._events.ended(self._finaliser())
         await self._drain()
 
-    def _give_up(self, *, in_thread: bool) -> None:
+    def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
-        if self._live.exit is ExitReason.FAILED:
+        if waits:
+            self._live.inbox.give_up(self._live.suspended(in_thread=True))
+        elif self._live.exit is ExitReason.FAILED:
             failed = AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
             # One that could not even be opened would fail again for those who only wait.
             self._live.inbox.give_up(failed, failed if self._live.talk is None else None)

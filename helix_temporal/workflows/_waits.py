@@ -220,6 +220,10 @@ class Waits:
         known = {"calls": self.turn.waiting or None, "known": self.known() or None}
         return Suspension(head=self.turn.head, children=self.sleepers.waits(), **_set(**known))
 
+    def to_save(self) -> dict[str, Any]:
+        """What an ending saves of it."""
+        return {"known": self.known() or None, "suspended": self.suspension(), "answered": self.unsaved()}
+
     # -- how
 
     def _whole(self, turn: SuspendedTurn) -> SuspendedTurn:

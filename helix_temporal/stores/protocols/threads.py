@@ -242,6 +242,7 @@ class FlushThread:
         closes: Shut this epoch: late attempts of it find the thread closed.
         ends: With ``closes``: its execution ends so, rather than that a record is archived as it is.  A turn
             that waits for somebody is then cut by the next open.
+        slice_version: The state that must be in the archive for success, or a later one.
     """
 
     thread_id: str
@@ -250,6 +251,7 @@ class FlushThread:
     commits: bool = False
     closes: bool = False
     ends: bool = True
+    slice_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,23 @@ async def test_a_rolled_back_slice_does_not_replace_the_archived_one() -> None:
     assert (await tiers.manifest()).slice == b"new"
 
 
+@pytest.mark.parametrize("closes", [False, True])
+async def test_a_slice_that_was_lost_before_it_was_archived_is_not_called_archived(closes: bool) -> None:
+    """Whoever saved it, and waits for the archive, saves it again."""
+    tiers = Tiers()
+    author = await tiers.author()
+    await author.turn()
+    await author.flush()
+    saved = await author.threads.save_slice("t", author.epoch, b"new", 0)
+    flush = FlushThread("t", author.epoch, closes=closes, slice_version=saved)
+    tiers.wipe()
+    with pytest.raises(HeadMovedError, match="save it again"):
+        await tiers.worker().flush(flush)
+    again = await tiers.worker().save_slice("t", author.epoch, b"new", 0)
+    await tiers.worker().flush(replace(flush, slice_version=again))
+    assert ((await tiers.manifest()).slice, (await tiers.manifest()).closed) == (b"new", closes)
+
+
 async def test_an_open_keeps_the_newer_slice_and_the_newer_messages() -> None:
     """After a roll-back each tier may hold something that the other lacks."""
     tiers = Tiers()
