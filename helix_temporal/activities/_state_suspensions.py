@@ -101,15 +101,26 @@ class SuspendedStates:
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
         await self._change(session_id, epoch, lambda state: _awaiting(state, suspension))
 
+    async def known(self, session_id: str, epoch: int, known: Sequence[KnownCall]) -> None:
+        """Some of the calls were answered; others are still wanted.
+
+        Raises:
+            FencedError: A newer open has the session.
+        """
+        answers = [each.answered for each in known if each.answered is not None]
+        if answers:
+            await self._change(session_id, epoch, lambda state: _answered(state, answers))
+
     async def found(self, session_id: str, epoch: int, turn: SuspendedTurn) -> None:
         """An open found the turn suspended: a store that does not say so has lost it."""
         if turn.children:
             waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
             await self.sleeps(session_id, epoch, waits)
-        if not turn.waiting:
-            return
         calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
-        await self.record(session_id, epoch, turn.run_id, calls, turn.head, turn.waiting)
+        known = {each.at for each in turn.known}
+        waiting = [each for each in turn.waiting if each.at not in known]
+        if waiting:
+            await self.record(session_id, epoch, turn.run_id, calls, turn.head, waiting)
 
     async def dropped(self, session_id: str, epoch: int) -> None:
         """The step that waited is gone: so is what it waited for."""
@@ -194,17 +205,11 @@ def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, 
     mine = context is not None and context.kind in _MINE and context.step_id == state.suspended_step_id
     if not mine and not answers:
         return {}
-    completed = dict(state.completed_client_tool_calls)
-    for each in answers:
-        first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
-        completed.setdefault(each.id, first)
+    changes = _answered(state, answers)
     # What an application keeps there itself is its own.
-    ours = {*(each.id for each in answers), *(context.tool_call_ids if context and mine else ())}
-    pending = state.pending_client_tool_calls
-    changes: dict[str, Any] = {
-        "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ours},
-        "completed_client_tool_calls": completed,
-    }
+    ours = context.tool_call_ids if context and mine else ()
+    pending = changes["pending_client_tool_calls"]
+    changes["pending_client_tool_calls"] = {name: pending[name] for name in pending if name not in ours}
     if mine:
         changes |= {
             "suspension_context": None,
@@ -214,6 +219,18 @@ def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, 
         if state.status is SessionStatus.PAUSED:
             changes["status"] = SessionStatus.ACTIVE
     return changes
+
+
+def _answered(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+    completed = dict(state.completed_client_tool_calls)
+    for each in answers:
+        first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
+        completed.setdefault(each.id, first)
+    ids, pending = {each.id for each in answers}, state.pending_client_tool_calls
+    return {
+        "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ids},
+        "completed_client_tool_calls": completed,
+    }
 
 
 def _known(call: PendingClientToolCall) -> KnownCall:

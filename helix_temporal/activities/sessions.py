@@ -190,6 +190,9 @@ class SessionActivities:
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
+            known = request.known or (request.suspended.known if request.suspended is not None else ())
+            if known and request.session_id is not None:
+                await self._states.suspended.known(request.session_id, request.epoch, known)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 

@@ -33,7 +33,7 @@ class Serving:
     """Serves the turns of one execution, one after the other.
 
     Attributes:
-        waits_on: The turn that waits could not be ended, since a store does not answer: it is for the next one.
+        waits_on: The turn that waits could not be ended, since a store does not answer.
     """
 
     def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:

@@ -268,3 +268,24 @@ async def test_a_worker_that_ends_while_people_think_is_not_missed(place: Settin
         assert reply.result is not None
         assert reply.result.text == "Bonn"
         assert len(desk.requests[sid]) == 2
+
+
+async def test_an_answer_that_was_taken_is_not_taken_by_the_store_again(place: Settings, sid: str) -> None:
+    """The other calls keep the turn waiting; a program without Temporal is told that it comes late."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE, WIPE)
+    async with served(place, desk) as stand:
+        locate, wipe = await left(stand, sid)
+        client = stand.client()
+        await client.submit_tool_result(sid, locate, "Bonn")
+        await client.result(sid)
+        state = await state_of(stand, sid)
+        assert (list(state.pending_client_tool_calls), state.status) == ([wipe.id], SessionStatus.PAUSED)
+        store = stand.served.plugin.backends.sessions
+        assert store is not None
+        late = ToolResultSubmission(tool_call_id=locate.id, response=ClientToolResponse(result="Rome"))
+        assert (await store.submit_tool_result(sid, late)).status == "already_completed"
+        approval = ToolApproval(approval_id=wipe.id, approved=True)
+        reply = await client.submit_approval(sid, approval, wait=True)
+        assert reply.result is not None
+        assert reply.result.text == "Bonn | wiped disk"

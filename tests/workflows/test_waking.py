@@ -203,7 +203,10 @@ async def test_a_deadline_leaves_those_alone_that_have_none(place: Settings, sid
         assert (await wake(stand)).woken == 1
         assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
         assert [call.id for call in await stand.sessions.pending(sid)] == [locate.id]
-        assert (await wake(stand)).woken == 0
+        assert await wake(stand) == WakeResult()
+        state = await state_of(stand, sid)
+        assert list(state.pending_client_tool_calls) == [locate.id]
+        assert [each.outcome for each in state.completed_client_tool_calls.values()] == ["expired"]
         reply = await stand.client().submit_tool_result(sid, locate, "Bonn", wait=True)
         assert reply.result is not None
         assert reply.result.text == f"{NO_ANSWER} | Bonn"
