@@ -177,11 +177,17 @@ class Answering(TakingBack):
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            state = await self.state(session_id)
-            return state is not None and state.status is SessionStatus.PAUSED
+            return await self._is_paused(session_id)
         if status is WorkflowExecutionStatus.COMPLETED:
             return (await handle.result()).exit_reason is ExitReason.SUSPENDED
-        return status is WorkflowExecutionStatus.RUNNING or bool((await self._status(session_id)).pending)
+        if status is WorkflowExecutionStatus.RUNNING or (await self._status(session_id)).pending:
+            return True
+        # One that could not even be opened knows of nothing.
+        return await self._is_paused(session_id)
+
+    async def _is_paused(self, session_id: str) -> bool:
+        state = await self.state(session_id)
+        return state is not None and state.status is SessionStatus.PAUSED
 
     async def _start_again(self, session_id: str, agent: str | None) -> SessionInput:
         fields: dict[str, Any] = {}

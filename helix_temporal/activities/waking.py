@@ -115,11 +115,10 @@ async def _last_execution(client: Client, session_id: str) -> WorkflowExecutionD
 
 
 def _in_vain(before: WorkflowExecutionDescription, deadline: int, again_after: float) -> bool:
-    """It ran since, and the call is still there: it could not be opened, or others are still wanted."""
-    closed = before.close_time
-    if closed is None or closed.timestamp() * 1000 <= deadline:
+    """It was started since, and the call is still there: it could not be opened."""
+    if before.start_time.timestamp() * 1000 <= deadline:
         return False
-    return datetime.now(UTC) - closed < timedelta(seconds=again_after)
+    return datetime.now(UTC) - before.start_time < timedelta(seconds=again_after)
 
 
 def _start(state: SessionState) -> SessionInput:

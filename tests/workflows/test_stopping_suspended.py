@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.runs import RunStatus
-from helix_temporal.models.sessions import AskStatus, ExitReason
+from helix_temporal.models.sessions import AskStatus, ExitReason, Status
 from helix_temporal.models.suspensions import INTERRUPTED
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk
@@ -28,6 +28,12 @@ __all__ = ["place"]
 async def again(client: SessionClient, sid: str) -> Any:
     """What became of the message, for whoever sends it again."""
     return await client.ask(sid, "go", agent="people", message_id="m-go")
+
+
+async def over(stand: Stand, sid: str) -> None:
+    """Wait until the turn has ended: a stop does not."""
+    while (seen := await stand.sessions.status(sid)).status is not Status.IDLE:
+        await stand.sessions.wait_for_change(seen.version)
 
 
 async def test_an_interrupt_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
@@ -49,6 +55,7 @@ async def test_an_abort_leaves_no_trace_of_the_turn(stand: Stand, desk: Desk, si
     desk.scripts[sid] = asks_once(LOCATE)
     await left(stand, sid)
     assert await stand.client().session(sid, agent="people").abort()
+    await over(stand, sid)
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     assert (await again(stand.client(), sid)).text == "GO"
     assert await stand.texts(sid) == ["go", "GO"]

@@ -96,7 +96,7 @@ async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_
     desk.scripts[sid] = asks_once(*MANY)
     calls = (await suspended(stand, sid)).pending
     handle = stand.handle(sid)
-    for call in calls[:3]:
+    for call in calls[:4]:
         await handle.execute_update(
             "submit_tool_result", SubmitInput(call=call.id, parts=picture(0, 250 * KIB))
         )
@@ -104,7 +104,7 @@ async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_
     with pytest.raises(Exception, match="update failed") as caught:
         await handle.execute_update("submit_tool_result", large)
     assert "put aside" in str(caught.value.__cause__)
-    assert len(await stand.sessions.pending(sid)) == 7
+    assert len(await stand.sessions.pending(sid)) == 6
 
 
 async def test_large_answers_that_were_given_to_the_store_are_put_aside_by_the_open(
