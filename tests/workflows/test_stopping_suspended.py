@@ -1,21 +1,19 @@
 """Stops of sessions that ended while they waited: their turns end as if they had stayed."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.service import RPCError
 
-from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.client import SessionClient
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.runs import RunStatus
-from helix_temporal.models.sessions import AskStatus, ExitReason, Status
-from helix_temporal.models.suspensions import INTERRUPTED
+from helix_temporal.models.sessions import AskStatus, ExitReason, SessionInput, SessionOptions, Status
+from helix_temporal.models.suspensions import INTERRUPTED, PendingCall
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk
+from tests.workflows._embedded import EmbeddedSession
 from tests.workflows.conftest import Stand
+from tests.workflows.test_embedded import ask
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, asks_once
 from tests.workflows.test_waits_exit import left
@@ -33,7 +31,7 @@ async def again(client: SessionClient, sid: str) -> Any:
 async def over(stand: Stand, sid: str) -> None:
     """Wait until the turn has ended: a stop does not."""
     while (seen := await stand.sessions.status(sid)).status is not Status.IDLE:
-        await stand.sessions.wait_for_change(seen.version)
+        await stand.sessions.wait_for_change(sid, seen.version)
 
 
 async def test_an_interrupt_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
@@ -119,38 +117,39 @@ async def test_every_pairing_of_stores_is_told_of_the_stop(place: Settings, sid:
         await stand.finish(sid)
 
 
-@pytest.mark.parametrize("store", ["postgres", "none"])
-async def test_a_session_whose_execution_temporal_has_forgotten_is_known_by_its_state(
-    place: Settings, sid: str, store: str
+@pytest.mark.parametrize("agent", ["people", None])
+async def test_a_session_that_temporal_knows_nothing_of_is_known_by_its_state(
+    stand: Stand, desk: Desk, sid: str, agent: str | None
 ) -> None:
     """People think for longer than histories are kept."""
-    desk = Desk()
     desk.scripts[sid] = asks_once(LOCATE)
-    async with served(place.model_copy(update={"session_store": store}), desk) as stand:
-        (call,) = await left(stand, sid)
-        await _forget(stand, sid)
-        assert not await stand.client().stop(sid, run_id="another")
-        await stand.sessions.result(sid)
-        await _forget(stand, sid)
-        reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True)
-        assert reply.result is not None
-        assert reply.result.text == "Bonn"
-        await stand.finish(sid)
+    (call,) = await left_elsewhere(stand, sid)
+    assert not await stand.client().stop(sid, run_id="another", agent=agent)
+    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert await stand.client().stop(sid, agent=agent)
+    await over(stand, sid)
+    assert (await stand.texts(sid))[2:] == [INTERRUPTED]
+    late = await stand.client().submit_tool_result(sid, call, "Bonn", agent=agent)
+    assert late.status == "already_completed"
 
 
-async def _forget(stand: Stand, sid: str) -> None:
-    """As Temporal does after the retention."""
-    client, handle = stand.served.client, stand.handle(sid)
-    run_id = (await handle.describe()).run_id
-    await client.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=workflow_id(sid), run_id=run_id),
-        )
+async def test_such_a_session_goes_on_with_an_answer(stand: Stand, desk: Desk, sid: str) -> None:
+    """Whoever answers names the session and the call, and nothing else."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    (call,) = await left_elsewhere(stand, sid)
+    reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True)
+    assert reply.result is not None
+    assert reply.result.text == "Bonn"
+
+
+async def left_elsewhere(stand: Stand, sid: str) -> tuple[PendingCall, ...]:
+    """A session that ended suspended, and left no execution of its own: another workflow had it inside."""
+    handle = await stand.served.client.start_workflow(
+        EmbeddedSession.run,
+        SessionInput(session_id=sid, agent="people", options=SessionOptions(suspend="exit")),
+        id=f"embedded-{sid}",
+        task_queue=stand.served.plugin.settings.task_queue,
     )
-    while True:
-        try:
-            await handle.describe()
-        except RPCError:
-            return
-        await asyncio.sleep(0.05)
+    pending = (await ask(handle, "go")).pending
+    assert (await handle.result()).exit_reason is ExitReason.SUSPENDED
+    return pending

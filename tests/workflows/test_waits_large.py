@@ -107,6 +107,7 @@ async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_
     assert len(await stand.sessions.pending(sid)) == 6
 
 
+@pytest.mark.parametrize("place", ["memory alone"], indirect=True)
 async def test_large_answers_that_were_given_to_the_store_are_put_aside_by_the_open(
     place: Settings, sid: str
 ) -> None:
