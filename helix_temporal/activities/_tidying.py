@@ -51,7 +51,9 @@ class Tidied:
     def options(self, request: OpenSessionInput) -> dict[str, SessionOptions]:
         """Tells the workflow how the session behaves, where that is not what it asked for."""
         found = self.state.options
-        return {} if found is None or found == request.options else {"options": found}
+        if found is None or found == request.options or request.parent is not None:
+            return {}
+        return {"options": found}
 
     def lost(self, request: OpenSessionInput) -> dict[str, bool]:
         """Tells the workflow if turns before the one under way were taken back, as it has forgotten."""

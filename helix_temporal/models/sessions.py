@@ -313,6 +313,11 @@ class SessionInput(Model):
         """The thread that the session works on."""
         return self.thread_id or self.session_id
 
+    @property
+    def named_options(self) -> SessionOptions | None:
+        """Options that are to be remembered; a sub-agent behaves as each of its callers says."""
+        return self.options if self.parent is None and self.options.model_fields_set else None
+
 
 class SessionResult(Model):
     """How an execution ended.

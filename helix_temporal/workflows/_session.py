@@ -142,7 +142,7 @@ class AgentSession:
                 rewind_to=self._input.rewind_to,
                 metadata=self._input.metadata,
                 parent=self._input.parent,
-                options=self._input.options if self._input.options.model_fields_set else None,
+                options=self._input.named_options,
             ),
         )
         carried = self._input.carried
