@@ -119,14 +119,14 @@ async def test_a_session_that_nobody_answered_is_woken(
     client, helix = workers
     options = SessionOptions(suspend="exit")
     sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
-    await sessions.ask("s", "go", agent="asking", message_id="m")
-    await sessions.result("s")
+    await sessions.ask("woken", "go", agent="asking", message_id="m")
+    await sessions.result("woken")
     names = await ensure_schedules(client, settings.task_queue, RARELY)
     assert helix.backends.sessions is not None
     while not (await helix.backends.sessions.list_due()).items:  # noqa: ASYNC110 (the store has no event)
         await asyncio.sleep(0.02)
     await triggered(client, next(name for name in names if name.endswith("/wake")))
-    while (result := await sessions.ask("s", "go", agent="asking", message_id="m")).pending:
+    while (result := await sessions.ask("woken", "go", agent="asking", message_id="m")).pending:
         assert result.text is None
     assert result.text == NO_ANSWER
     await remove_schedules(client, settings.task_queue)
