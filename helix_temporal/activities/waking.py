@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -17,6 +16,9 @@ from helix_temporal.models.sessions import SessionInput
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.waking import WakeInput, WakeResult
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+if TYPE_CHECKING:
+    from temporalio.client import Client, WorkflowExecutionDescription
 
 SESSION_WORKFLOW: Final = "helix.session"
 _MAY_WAIT: Final = frozenset({SessionStatus.PAUSED, SessionStatus.ACTIVE})
@@ -83,10 +85,10 @@ class WakingActivities:
             return summary.without(session_id)
 
 
-async def _woken(client: Client, state: SessionState, deadline: int, request: WakeInput) -> str:
+async def _woken(client: "Client", state: SessionState, deadline: int, request: WakeInput) -> str:
     """Start it, unless it runs, or was started after the deadline and is left for a while."""
     before = await _last_execution(client, state.session_id)
-    if before is not None and before.status is WorkflowExecutionStatus.RUNNING:
+    if before is not None and before.close_time is None:
         return "running"
     if before is not None and _in_vain(before, deadline, request.again_after):
         return "left"
@@ -104,7 +106,7 @@ async def _woken(client: Client, state: SessionState, deadline: int, request: Wa
     return "woken"
 
 
-async def _last_execution(client: Client, session_id: str) -> WorkflowExecutionDescription | None:
+async def _last_execution(client: "Client", session_id: str) -> "WorkflowExecutionDescription | None":
     """What Temporal knows of it; None once that is past the retention."""
     try:
         return await client.get_workflow_handle(workflow_id(session_id)).describe()
@@ -114,7 +116,7 @@ async def _last_execution(client: Client, session_id: str) -> WorkflowExecutionD
         return None
 
 
-def _in_vain(before: WorkflowExecutionDescription, deadline: int, again_after: float) -> bool:
+def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after: float) -> bool:
     """It was started since, and the call is still there: it could not be opened."""
     if before.start_time.timestamp() * 1000 <= deadline:
         return False
