@@ -74,6 +74,7 @@ class Streaming:
         """A step was found in the thread: the attempt that put it there may not have come to tell."""
         items = [
             *made.turn_begins(request, inputs),
+            *made.tools_end(request, agent, inputs),
             *made.step_stands(request, agent, answer, result.head.position - 1, None),
             *made.step_ends(request, result),
         ]
@@ -157,6 +158,7 @@ class StepStream:
         self._attempt = activity.info().attempt if activity.in_activity() else 1
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
         self._spoke = self._thought = self._thinks = False
+        self._before: list[Keyed] = []
         self._stands: list[Keyed] = []
         self._begun: asyncio.Future[int | None] | None = None
 
@@ -181,9 +183,9 @@ class StepStream:
         begins = made.turn_begins(self._request, inputs)
         if begins and begins[0].key is not None:
             self._begun = self._outlet.watch(begins[0].key)
+        self._before = [*begins, *made.tools_end(self._request, self._agent, inputs)]
         self._outlet.put(
-            *begins,
-            *made.tools_end(self._request, self._agent, inputs),
+            *self._before,
             *made.step_begins(self._request, self.message_id, self.number, self._attempt),
         )
 
@@ -242,7 +244,7 @@ class StepStream:
         """Tell what comes after the step, and wait a moment until all is written."""
         last = made.step_ends(self._request, result)
         with contextlib.suppress(FencedError):  # the step counts all the same
-            await self._outlet.settle(*last, again=self._stands)
+            await self._outlet.settle(*last, again=[*self._before, *self._stands])
 
     def _say(self, text: str) -> None:
         self._outlet.piece(chunks.TextDelta, "delta", text, at_once=not self._spoke, **self._about)

@@ -148,6 +148,21 @@ async def test_a_step_that_stands_is_told_by_whoever_finds_it() -> None:
     assert place.types().count("run_started") == 1
 
 
+async def test_whoever_finds_a_step_tells_how_the_calls_ended_whose_results_it_took() -> None:
+    """Calls that people or sub-agents answered have no tool that says so."""
+    place = Place(Model("hi"))
+    place.threads.fails_after = True
+    await place.threads.open(OpenThread("s1", 5, "o"))
+    result = StepInput(id="a0.0", text="said", call="c", name="person")
+    step = STEP.model_copy(update={"inputs": (*STEP.inputs, result)})
+    with pytest.raises(StoreUnavailableError):
+        await place.stepper.run(step)
+    await place.streams.delete_stream("s1")  # the worker died before it could write
+    place.threads.fails_after = False
+    await place.stepper.run(step)
+    assert place.types() == ["run_started", "tool_end", "step_committed", "usage", "run_ended"]
+
+
 async def test_a_paid_call_whose_append_failed_is_counted_and_discarded() -> None:
     """The provider's bill has it; the thread, and the page, do not."""
     place = Place(Model("hi"))
@@ -204,6 +219,7 @@ async def test_a_store_that_comes_back_is_told_that_the_step_stands(monkeypatch:
     [committed] = [chunk for chunk in place.told() if isinstance(chunk, StepCommitted)]
     assert committed.characters == len("lost and found")
     assert isinstance(place.told()[-1], RunEnded)
+    assert place.types()[0] == "run_started"
     assert "text_delta" not in place.types()
 
 
