@@ -1,4 +1,4 @@
-"""A provider's stream breaks off in the middle of a step: what was shown of it is void, and it is said again."""
+"""A provider's stream breaks off in the middle of a step: what was shown of it is void."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable

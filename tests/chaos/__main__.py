@@ -83,7 +83,9 @@ async def _streams(run: Run) -> list[Report]:
 
 async def _exact(run: Run) -> list[Report]:
     return [
-        await ExactKills(run.settings, run.directory, seed=run.seed, flush=flush).run(run.progress)
+        await ExactKills(run.settings, run.directory, seed=run.seed, flush=flush).run(
+            run.progress, at_most=2 * run.share
+        )
         for flush in ("step", "exit")
     ]
 
@@ -118,7 +120,7 @@ async def _s3(run: Run) -> list[Report]:
 
 async def _points(run: Run) -> list[Report]:
     async with Stage.open(run.settings, run.directory) as stage:
-        return [await all_points(stage, tuple(At), run.seed, run.progress)]
+        return [await all_points(stage, tuple(At), run.seed, run.progress, at_most=run.share)]
 
 
 CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {

@@ -11,12 +11,14 @@ from pydantic import JsonValue
 
 from helix_temporal.agents import (
     Agent,
+    Hooks,
     ModelEvent,
     ModelRequest,
     ModelResponse,
     TextDelta,
     Tool,
     ToolContext,
+    ToolOutcome,
     agent_tool,
     client_tool,
     tool,
@@ -27,12 +29,12 @@ from tests.chaos._ledger import Ledger
 
 AGENT: Final = "chaos"
 _TOKEN: Final = re.compile(rb"#([0-9a-f]{16})")
-_WANTED: Final = re.compile(r"(tools|agents|people|waits|pays)=(\d+)")
+_WANTED: Final = re.compile(r"(tools|notes|agents|people|waits|pays)=(\d+)")
 HELPERS: Final[dict[str, ChildThread]] = {"helper": "new", "pal": "continue", "twin": "fork"}
 """Sub-agents, all of them this very agent, and what they know."""
 TASKS: Final = {"deep": "agents=1", "asking": "waits=1 pays=1"}
 """Words by which a user has the sub-agents ask sub-agents of their own, or people."""
-_ANSWERED: Final = {"people": "person", "waits": "tell", "pays": "pay"}
+_NAMED: Final = {"notes": "note", "people": "person", "waits": "tell", "pays": "pay"}
 _PADDING: Final = "x" * 3000
 """More than travels in a workflow: arguments are read from the thread, results are put aside."""
 WHAT: Final[dict[str, JsonValue]] = {
@@ -136,7 +138,7 @@ def _calls(asked: str, last: str) -> tuple[ToolCall, ...]:
     ]
     calls += [
         ToolCall(id=f"{name}_{number}", name=name, arguments={"what": f"{last}/{name}/{number}"})
-        for what, name in _ANSWERED.items()
+        for what, name in _NAMED.items()
         for number in range(wanted.get(what, 0))
     ]
     return tuple(calls)
@@ -168,18 +170,37 @@ def pay_tool(ledger: Ledger, seconds: float = 0.02) -> Tool:
     return pay
 
 
+def note_tool() -> Tool:
+    """A tool that changes the session's state."""
+
+    @tool(attempts=20)
+    async def note(what: str) -> ToolOutcome:
+        """Note something."""
+        return ToolOutcome(content=f"noted {what}", state={"noted": what})
+
+    return note
+
+
 def chaos_agent(
-    ledger: Ledger, *, model_seconds: float = 0.03, tool_seconds: float = 0.02, aloud: bool = False
+    ledger: Ledger,
+    *,
+    model_seconds: float = 0.03,
+    tool_seconds: float = 0.02,
+    aloud: bool = False,
+    model: BookedModel | None = None,
+    hooks: Hooks | None = None,
 ) -> Agent:
-    """The agent over a ledger; ``…_seconds`` are means."""
+    """The agent over a ledger; ``…_seconds`` are means, ``model`` another one than the usual."""
     return Agent(
         name=AGENT,
-        model=(AloudModel if aloud else BookedModel)(ledger, model_seconds),
+        model=model or (AloudModel if aloud else BookedModel)(ledger, model_seconds),
         tools=[
             touch_tool(ledger, tool_seconds),
             pay_tool(ledger, tool_seconds),
+            note_tool(),
             client_tool("tell", parameters=WHAT),
             client_tool("person", parameters=WHAT),
             *(agent_tool(name, agent=AGENT, thread=thread) for name, thread in HELPERS.items()),
         ],
+        hooks=hooks or Hooks(),
     )

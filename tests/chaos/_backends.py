@@ -1,13 +1,18 @@
 """Backends whose stores are wrapped: faults, and the book of what was appended."""
 
 from collections.abc import Callable
+from typing import Any
 
 from helix_temporal.activities import Payloads
+from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities._used import UsageLog
 from helix_temporal.backends import Backends, _tiered
 from helix_temporal.blobs import BlobStore
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import Appended, HotTier, StepAppend
+from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.testing.faulty_hot import FaultyHot
 from tests.chaos._agent import token_of
 from tests.chaos._ledger import Ledger
@@ -29,8 +34,16 @@ class BookedHot(FaultyHot):
         return appended
 
 
+Around = Callable[[Any, str], Any]
+"""Wraps a store, whose calls are named after the given kind."""
+
+
 class WrappedBackends(Backends):
-    """`Backends` over wrapped stores, put together as the real ones are."""
+    """`Backends` over wrapped stores, put together as the real ones are.
+
+    Args:
+        around: Of the session store's records, the usage store and the streams.
+    """
 
     def __init__(
         self,
@@ -38,14 +51,22 @@ class WrappedBackends(Backends):
         *,
         hot: Callable[[HotTier], HotTier] = lambda hot: hot,
         blobs: Callable[[BlobStore], BlobStore] = lambda blobs: blobs,
+        around: Around = lambda store, _: store,
     ) -> None:
         super().__init__(settings)
         assert self.blobs is not None
         self.hot, self.blobs = hot(self.hot), blobs(self.blobs)
         self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
         self.payloads = Payloads(self.tiered.payloads)
+        self.usage = around(self.usage, "usage")
+        if self.streams is not None:
+            self.streams = around(self.streams, "streams")
+            self._streaming = Streaming(self.streams)
         if self.sessions is not None:
-            self.sessions, self._states = self._session_store(shared=False)
+            records = around(self._places[settings.state_in].sessions, "records")
+            self.sessions = RecordSessions(records, self.threads, together=False, streams=self.streams)
+            self._states = StateKeeper(RecordSessions(records), self.threads)
+            self._used = UsageLog(self.usage)
 
 
 def use_backends(plugin: HelixPlugin, backends: Backends) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 from helix_temporal.errors import StoreUnavailableError
 
@@ -41,17 +42,39 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing catches it."""
 
 
+class Place(NamedTuple):
+    """A boundary: the ``nth`` call of this name.  What runs side by side does not come in one order."""
+
+    call: str
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.call} {self.nth}"
+
+
+def places_of(names: Sequence[str]) -> list[Place]:
+    """All boundaries of an attempt that made these calls."""
+    seen, found = Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        found.append(Place(name, seen[name]))
+    return found
+
+
 class Boundaries:
     """Counts calls of all stores of one attempt and lets something happen at one of them.
 
     Attributes:
         names: The calls so far.
         reached: The place came.
+        before: How many calls came before it.
+        dead: The process has ended: nothing of it reaches a store any more.
     """
 
-    def __init__(self, place: int = 0, what: At | None = None) -> None:
+    def __init__(self, place: Place | None = None, what: At | None = None) -> None:
         self.names: list[str] = []
-        self.reached = asyncio.Event()
+        self.reached, self.dead = asyncio.Event(), asyncio.Event()
+        self.before = 0
         self._place, self._what = place, what
         self._released = asyncio.Event()
 
@@ -61,24 +84,31 @@ class Boundaries:
 
     async def around(self, name: str, act: Callable[[], Awaitable[T]]) -> T:
         """One call."""
+        if self.dead.is_set():
+            raise Killed
         self.names.append(name)
-        if len(self.names) != self._place or self._what is None:
+        if self._what is None or self._place != (name, self.names.count(name)):
             return await act()
+        self.before = len(self.names) - 1
         self.reached.set()
         if self._what is At.KILLED_BEFORE:
-            raise Killed
+            self._die()
         if self._what is At.ERROR_BEFORE:
             raise StoreUnavailableError(f"injected before {name}")
         if self._what is At.LATE_BEFORE:
             await self._released.wait()
         answer = await act()
         if self._what is At.KILLED_AFTER:
-            raise Killed
+            self._die()
         if self._what is At.ANSWER_LOST:
             raise StoreUnavailableError(f"injected after {name}")
         if self._what is At.LATE_AFTER:
             await self._released.wait()
         return answer
+
+    def _die(self) -> NoReturn:
+        self.dead.set()
+        raise Killed
 
     def around_store(self, store: T, kind: str) -> T:
         """The store, all its calls counted here."""
@@ -97,7 +127,9 @@ class _Around:
             return inner
 
         async def call(*args: Any, **options: Any) -> Any:
-            return await self._boundaries.around(f"{self._kind}.{name}", lambda: inner(*args, **options))
+            made = await self._boundaries.around(f"{self._kind}.{name}", lambda: inner(*args, **options))
+            # A writer's own calls are boundaries as well.
+            return self._boundaries.around_store(made, "writer") if name == "create_writer" else made
 
         return call
 

@@ -17,6 +17,7 @@ from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings, check_books, check_thread
+from tests.chaos._paid import check_paid, read_tree
 from tests.chaos._people import People, read_thread
 from tests.chaos._report import Progress, Report
 from tests.chaos._settings import quick
@@ -43,7 +44,7 @@ class ExactKills:
         findings, places = await self._boundaries(client)
         dies = [Dies(kind, place, after) for kind, count in places.items() for place in range(1, count + 1)
                 for after in (False, True)]  # fmt: skip
-        if at_most is not None:
+        if at_most is not None and len(dies) > at_most:
             dies = random.Random(self._seed).sample(dies, at_most)
         slots, done, died = asyncio.Semaphore(AT_ONCE), 0, 0
 
@@ -108,10 +109,12 @@ class ExactKills:
         try:
             messages = await read_thread(backends, name)
             hot = await backends.hot.header(name)
+            tree = await read_tree(backends, name, {name: messages})
         finally:
             await backends.close()
+        events = list(Ledger(self._books(dies)).read())
         findings = check_thread(name, people.asks, messages)
-        findings += check_books(Ledger(self._books(dies)).read(), {name: messages}, deaths)
+        findings += check_books(events, {name: messages}, deaths) + check_paid(tree, events, deaths)
         if hot is not None:
             findings.others.append(f"{name}: still hot after its end")
         for ask in people.asks:

@@ -41,10 +41,18 @@ class Ledger:
         line = json.dumps([kind, time.monotonic_ns(), os.getpid(), facts])
         os.write(self._file, line.encode() + b"\n")
 
-    def read(self) -> Iterator[Event]:
-        """All events so far, in the order in which they were written."""
+    @property
+    def size(self) -> int:
+        """In bytes: what is written from now on begins here."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def read(self, after: int = 0) -> Iterator[Event]:
+        """All events so far, or since the book was so large, in the order in which they were written."""
         if self.path.exists():
-            for line in self.path.read_text().splitlines():
+            with self.path.open("rb") as book:
+                book.seek(after)
+                lines = book.read().splitlines()
+            for line in lines:
                 yield Event(*json.loads(line))
 
     def close(self) -> None:

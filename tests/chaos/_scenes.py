@@ -1,9 +1,10 @@
 """Scenes: for each activity, and each way that it goes, what stands before and the task to do.
 
-Here those of sessions and tools; `tests.chaos._thread_scenes` adds the others.
+Here those of sessions and tools; `tests.chaos._all_scenes` has them all.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.models.messages import ToolCall
@@ -20,18 +21,40 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from tests.chaos._agent import AGENT
-from tests.chaos._stage import Stage, Task, step_input, tool_results
+from tests.chaos._stage import Stage, Task, run_of, step_input, tool_results
 
-Scene = Callable[[Stage, str], Awaitable[Task]]
+Play = Callable[[Stage, str], Awaitable[Task]]
 """Prepares the thread of a session id and schedules the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One way of an activity to go; all tools count as ``helix.tools``, all hooks as ``helix.hooks``."""
+
+    activity: str
+    play: Play
+
 
 SCENES: Final[dict[str, Scene]] = {}
 
 
-def scene(function: Scene) -> Scene:
-    """Register a scene under its function's name."""
-    SCENES[function.__name__.replace("_", " ")] = function
-    return function
+def scene(activity: str) -> Callable[[Play], Play]:
+    """Register a scene of an activity under its function's name."""
+
+    def register(play: Play) -> Play:
+        SCENES[play.__name__.replace("_", " ")] = Scene(activity, play)
+        return play
+
+    return register
+
+
+def kind_of(activity: str) -> str:
+    """Tools are run by one and the same code, whatever they are called; and so are hooks."""
+    return (
+        ".".join(activity.split(".")[:2])
+        if activity.startswith(("helix.tools.", "helix.hooks."))
+        else activity
+    )
 
 
 async def talked(stage: Stage, session: str, *, flush: bool = True) -> OpenSessionResult:
@@ -48,26 +71,26 @@ def _open(session: str, run: str, **fields: Any) -> OpenSessionInput:
     return OpenSessionInput(session_id=session, thread_id=session, agent=AGENT, owner=run, **fields)
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_new_session_opens(stage: Stage, session: str) -> Task:
     return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_cold_session_opens(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.cold(session, opened.handle.epoch)
     return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_hot_session_with_half_a_turn_opens(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
@@ -75,7 +98,7 @@ async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
     return stage.task("helix.sessions.open", _open(session, "run-1", mode="continue", reopen=heads))
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_session_is_rewound(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.turn(session, opened, message_id="u2")
@@ -83,14 +106,14 @@ async def a_session_is_rewound(stage: Stage, session: str) -> Task:
     return stage.task("helix.sessions.open", request)
 
 
-@scene
+@scene("helix.sessions.open")
 async def a_session_opens_as_a_fork(stage: Stage, session: str) -> Task:
     await talked(stage, f"{session}-source")
     request = _open(session, "run-2", mode="fork", fork_from=ForkFrom(thread_id=f"{session}-source"))
     return stage.task("helix.sessions.open", request, run="run-2")
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_plain_step(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     return stage.task(
@@ -98,7 +121,7 @@ async def a_plain_step(stage: Stage, session: str) -> Task:
     )
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_step_that_asks_for_tools(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     return stage.task(
@@ -106,14 +129,14 @@ async def a_step_that_asks_for_tools(stage: Stage, session: str) -> Task:
     )
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_step_with_the_results_of_tools(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     return stage.task("helix.sessions.run_step", tool_results(session, opened.handle.epoch, step))
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_step_on_a_cold_thread(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     await stage.cold(session, handle.epoch)
@@ -122,7 +145,7 @@ async def a_step_on_a_cold_thread(stage: Stage, session: str) -> Task:
     )
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_step_with_a_message_that_was_put_aside(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     text = PutTextInput(thread_id=session, message_id="u2", text="hello " * 4000)
@@ -132,7 +155,7 @@ async def a_step_with_a_message_that_was_put_aside(stage: Stage, session: str) -
     return stage.task("helix.sessions.run_step", request.model_copy(update={"inputs": inputs}))
 
 
-@scene
+@scene("helix.sessions.run_step")
 async def a_message_that_was_answered_before(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     return stage.task(
@@ -140,25 +163,29 @@ async def a_message_that_was_answered_before(stage: Stage, session: str) -> Task
     )
 
 
-@scene
+@scene("helix.sessions.end_turn")
 async def a_turn_that_ends_with_results(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=1", message_id="u2", results=False)
     results = tool_results(session, opened.handle.epoch, step)
     request = EndTurnInput(
-        session_id=session, epoch=opened.handle.epoch, head=step.head, inputs=results.inputs
+        session_id=session,
+        epoch=opened.handle.epoch,
+        head=step.head,
+        inputs=results.inputs,
+        run_id=run_of("u2"),
     )
     return stage.task("helix.sessions.end_turn", request)
 
 
-@scene
+@scene("helix.sessions.save")
 async def values_are_saved(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     request = SaveValuesInput(thread_id=session, epoch=handle.epoch, values={"mood": "good"})
     return stage.task("helix.sessions.save", request)
 
 
-@scene
+@scene("helix.sessions.save")
 async def values_are_saved_on_a_cold_thread(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     await stage.cold(session, handle.epoch)
@@ -166,7 +193,7 @@ async def values_are_saved_on_a_cold_thread(stage: Stage, session: str) -> Task:
     return stage.task("helix.sessions.save", request)
 
 
-@scene
+@scene("helix.sessions.put_text")
 async def a_text_is_put_aside(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task(
@@ -174,14 +201,14 @@ async def a_text_is_put_aside(stage: Stage, session: str) -> Task:
     )
 
 
-@scene
+@scene("helix.sessions.load_answer")
 async def an_answer_is_loaded(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     answer = AnswerRef(position=handle.head.position - 1, id=handle.head.last_id)
     return stage.task("helix.sessions.load_answer", LoadAnswerInput(thread_id=session, answer=answer))
 
 
-@scene
+@scene("helix.tools")
 async def a_tool_runs(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=1", message_id="u2", results=False)
@@ -189,5 +216,6 @@ async def a_tool_runs(stage: Stage, session: str) -> Task:
     request = ToolInput(
         session_id=session, thread_id=session, agent=AGENT, tool="touch", call=call, turn=2,
         key=f"{session}/{step.head.last_id}/0", position=step.head.position,
+        run_id=run_of("u2"), epoch=opened.handle.epoch,
     )  # fmt: skip
     return stage.task(f"helix.tools.{AGENT}.touch", request)

@@ -25,19 +25,17 @@ from helix_temporal.models.threads import (
     ThreadInput,
 )
 from tests.chaos._agent import AGENT
-from tests.chaos._scenes import SCENES, scene, talked
+from tests.chaos._scenes import scene, talked
 from tests.chaos._stage import Stage, Task
 
-__all__ = ["SCENES"]
 
-
-@scene
+@scene("helix.threads.open")
 async def a_thread_opens(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.threads.open", OpenThreadInput(thread_id=session, owner="run-2"), run="run-2")
 
 
-@scene
+@scene("helix.threads.replace")
 async def all_messages_are_replaced(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     messages = (user_message("n1", "new"), Message(id="n2", role="assistant", content="newer"))
@@ -45,7 +43,7 @@ async def all_messages_are_replaced(stage: Stage, session: str) -> Task:
     return stage.task("helix.threads.replace", request, run="run-2")
 
 
-@scene
+@scene("helix.threads.append")
 async def messages_are_appended(stage: Stage, session: str) -> Task:
     handle = (await talked(stage, session)).handle
     request = AppendMessagesInput(
@@ -54,38 +52,38 @@ async def messages_are_appended(stage: Stage, session: str) -> Task:
     return stage.task("helix.threads.append", request)
 
 
-@scene
+@scene("helix.threads.read")
 async def a_page_is_read(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.threads.read", ReadMessagesInput(thread_id=session))
 
 
-@scene
+@scene("helix.threads.read_body")
 async def a_part_of_a_body_is_read(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.threads.read_body", ReadBodyInput(thread_id=session, position=0, id="u1"))
 
 
-@scene
+@scene("helix.threads.describe")
 async def a_thread_is_described(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.threads.describe", ThreadInput(thread_id=session))
 
 
-@scene
+@scene("helix.threads.fork")
 async def a_thread_is_forked(stage: Stage, session: str) -> Task:
     await talked(stage, f"{session}-source")
     request = ForkThreadInput(source_id=f"{session}-source", target_id=session, owner="run-2")
     return stage.task("helix.threads.fork", request, run="run-2")
 
 
-@scene
+@scene("helix.threads.load_state")
 async def state_is_loaded(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.threads.load_state", ThreadInput(thread_id=session))
 
 
-@scene
+@scene("helix.threads.save_state")
 async def state_is_saved(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     version = (await stage.backends.threads.facts(session)).slice_version
@@ -116,39 +114,39 @@ async def messages_are_appended_to(
     return lambda: stage.calm.attempt(task)
 
 
-@scene
+@scene("helix.threads.flush")
 async def a_thread_is_flushed(stage: Stage, session: str) -> Task:
     opened = await _unarchived(stage, session)
     return stage.task("helix.threads.flush", FlushThreadInput(thread_id=session, epoch=opened.handle.epoch))
 
 
-@scene
+@scene("helix.threads.flush")
 async def a_thread_is_flushed_and_closed(stage: Stage, session: str) -> Task:
     opened = await _unarchived(stage, session)
     request = FlushThreadInput(thread_id=session, epoch=opened.handle.epoch, closes=True)
     return stage.task("helix.threads.flush", request)
 
 
-@scene
+@scene("helix.threads.evict")
 async def a_thread_is_evicted(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
 
 
-@scene
+@scene("helix.threads.evict")
 async def a_thread_that_is_not_archived_is_not_evicted(stage: Stage, session: str) -> Task:
     opened = await _unarchived(stage, session)
     return stage.task("helix.threads.evict", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
 
 
-@scene
+@scene("helix.threads.hydrate")
 async def a_thread_is_hydrated(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.cold(session, opened.handle.epoch)
     return stage.task("helix.threads.hydrate", ThreadEpochInput(thread_id=session, epoch=opened.handle.epoch))
 
 
-@scene
+@scene("helix.threads.delete")
 async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
     await _unarchived(stage, session)
     return stage.task("helix.threads.delete", DeleteThreadInput(thread_id=session))
@@ -157,25 +155,25 @@ async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
 # -- maintenance
 
 
-@scene
+@scene("helix.maintenance.list_hot")
 async def hot_threads_are_listed(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.maintenance.list_hot", ListHotInput())
 
 
-@scene
+@scene("helix.maintenance.list_archived")
 async def archived_threads_are_listed(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.maintenance.list_archived", ListArchivedInput())
 
 
-@scene
+@scene("helix.maintenance.sweep_thread")
 async def a_thread_is_swept(stage: Stage, session: str) -> Task:
     await _unarchived(stage, session)
     return stage.task("helix.maintenance.sweep_thread", SweepThreadInput(thread_id=session))
 
 
-@scene
+@scene("helix.maintenance.keep_thread")
 async def an_archive_is_kept(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     for number in range(2, 5):

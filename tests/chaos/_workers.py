@@ -140,6 +140,7 @@ async def _serve(settings: Settings, ledger: Ledger, agent: Agent, drain: float,
         settings,
         hot=lambda hot: around.around_store(BookedHot(hot, ledger), "hot"),
         blobs=lambda blobs: around.around_store(blobs, "blobs"),
+        around=around.around_store,
     )
     use_backends(plugin, backends)
     async with HelixWorker(client, plugin, drain=drain):

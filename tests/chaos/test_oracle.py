@@ -174,5 +174,5 @@ async def test_a_step_that_does_not_look_before_it_calls_the_model_is_caught(
 ) -> None:
     """The kill points see it when the guard is removed."""
     monkeypatch.setattr(_step, "standing_step", lambda *_: None)
-    points = await KillPoints(stage, "a plain step").run(At.ANSWER_LOST)
+    points = await KillPoints(stage, "a plain step").run([At.ANSWER_LOST])
     assert any("paid_twice" in found for found in points.found), points

@@ -1,0 +1,76 @@
+"""Every activity is broken at every boundary by some test: one that is added without is noticed here."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.architecture._project import MODULES, ROOT, relative
+from tests.chaos._all_scenes import SCENES
+
+ELSEWHERE: Final = {
+    # Each is one call of the lock manager, whose servers keep crashing there.
+    "tests/contracts/test_locks_restarts.py": frozenset(
+        {"helix.locks.acquire", "helix.locks.refresh", "helix.locks.release"}
+    ),
+    # Page after page, each attempt from where the last one was.
+    "tests/unit/test_cleanup_activities.py": frozenset(
+        {"helix.cleanup.expired", "helix.cleanup.old", "helix.cleanup.operations"}
+    ),
+    # The boundaries of these are Temporal's own.
+    "tests/workflows/test_children_apart.py": frozenset({"helix.sessions.taken_up"}),
+    "tests/workflows/test_waking.py": frozenset({"helix.maintenance.wake"}),
+    "tests/workflows/test_streams_mirror.py": frozenset({"helix.streams.mirror"}),
+}
+"""Activities whose fault points are in other tests than the kill points (tests/chaos/test_points.py)."""
+
+_NAMED_BY_AGENTS: Final = {"activities/tools.py": ("helix.tools", "helix.hooks")}
+"""Activities whose names come from agents: one for all tools, one for all hooks."""
+
+
+def _defined() -> Iterator[str]:
+    """The names of all activities in the package."""
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        constants = {
+            target.target.id: ast.literal_eval(target.value)
+            for target in tree.body
+            if isinstance(target, ast.AnnAssign)
+            and isinstance(target.target, ast.Name)
+            and isinstance(target.value, ast.Constant)
+        }
+        computed = 0
+        for call in ast.walk(tree):
+            if not (isinstance(call, ast.Call) and ast.unparse(call.func) == "activity.defn"):
+                continue
+            name = next(each.value for each in call.keywords if each.arg == "name")
+            if isinstance(name, ast.Constant):
+                yield str(name.value)
+            elif isinstance(name, ast.Name) and name.id in constants:
+                yield constants[name.id]
+            else:
+                computed += 1
+        known = next((names for end, names in _NAMED_BY_AGENTS.items() if relative(path).endswith(end)), ())
+        assert computed == len(known), f"{relative(path)}: {computed} activities with computed names"
+        yield from known
+
+
+def test_every_activity_has_fault_points() -> None:
+    """Temporal runs each of them again, whenever it likes: what happens then must have been tried."""
+    defined = set(_defined())
+    covered = {each.activity for each in SCENES.values()}.union(*ELSEWHERE.values())
+    assert len(defined) > 70
+    assert defined - covered == set(), "add a scene to tests/chaos/_…_scenes.py"
+    assert covered - defined == set(), "these are no activities any more"
+
+
+def test_no_activity_is_excused_that_has_a_scene() -> None:
+    """The list of those that are broken elsewhere stays as short as it can be."""
+    assert {each.activity for each in SCENES.values()}.isdisjoint(set().union(*ELSEWHERE.values()))
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_what_breaks_the_others_exists(path: str) -> None:
+    """A test that was moved must not leave its activities behind."""
+    assert (ROOT / path).is_file()
