@@ -11,6 +11,7 @@ from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
 from helix_temporal._updates import CONTROL_SECONDS, typed
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
+from helix_temporal.models.children import is_child_id
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AskStatus,
@@ -23,7 +24,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT, SessionStatus
 from helix_temporal.models.steps import PutTextInput
-from helix_temporal.models.suspensions import PendingCall, SubmitInput, ToolApproval
+from helix_temporal.models.suspensions import RESUME, PendingCall, SubmitInput, ToolApproval
 from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.workflows import ThreadRequest
 
@@ -82,6 +83,7 @@ class Answering(TakingBack):
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
             raise InvalidRequestError("one of result, error and parts expected")
+        session_id = await self._woken_from(session_id, agent)
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
         if error is not None:
             check_size(len(error.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
@@ -109,6 +111,7 @@ class Answering(TakingBack):
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
+        session_id = await self._woken_from(session_id, agent)
         return await self._submit(session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout)
 
     async def resume(self, session_id: str, *, agent: str | None = None, timeout: float = 60.0) -> None:
@@ -119,7 +122,16 @@ class Answering(TakingBack):
             TimeoutError: No worker took it up in time.
             SessionNotFoundError: The session never ran.
         """
-        await self._submit(session_id, "resume", {}, agent, wait=False, timeout=timeout)
+        session_id = await self._woken_from(session_id, agent)
+        await self._submit(session_id, RESUME, {}, agent, wait=False, timeout=timeout)
+
+    async def _woken_from(self, session_id: str, agent: str | None) -> str:
+        """Who is started again: a sub-agent that ended while it waits is called by those above it."""
+        if agent is not None or not is_child_id(session_id):
+            return session_id
+        info: SessionInfo = await self._status(session_id)
+        asleep = info.exit_reason is ExitReason.SUSPENDED
+        return info.root_session_id or session_id if asleep else session_id
 
     async def _submit(
         self,

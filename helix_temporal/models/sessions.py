@@ -352,6 +352,7 @@ class SessionInfo(Model):
         run_id: Of the turn under way.
         repairs: Results of tool calls that had to be mended for model calls of this execution.
         options: How it behaves.
+        root_session_id: Of a sub-agent: the session that a person talks to.
     """
 
     session_id: str
@@ -372,3 +373,4 @@ class SessionInfo(Model):
     run_id: str | None = None
     repairs: int = 0
     options: SessionOptions | None = None
+    root_session_id: str | None = None

@@ -52,7 +52,8 @@ class SessionOptions(Model):
         max_steps: Model calls a turn may take; None for the agent's own number.
         max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
         suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
-            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.
+            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.  Sub-agents
+            take it over.
         while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
             suspended one (``supersede``).
     """

@@ -286,6 +286,7 @@ class Live:
             repairs=talk.repairs if talk else 0,
             pending=self.pending(),
             options=self.options,
+            **({} if input.parent is None else {"root_session_id": input.parent.root_session_id}),
         )
 
 

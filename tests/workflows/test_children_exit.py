@@ -9,7 +9,7 @@ from temporalio.client import WorkflowExecutionStatus
 from helix_temporal.client import SessionClient
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
-from helix_temporal.models.states import SessionState, SessionStatus
+from helix_temporal.models.states import ClientToolResponse, SessionState, SessionStatus, ToolResultSubmission
 from helix_temporal.models.suspensions import PendingCall, ToolApproval
 from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
@@ -162,6 +162,30 @@ async def test_a_wiped_redis_loses_nothing_of_a_tree_that_was_left(
     reply = await answer(crew, sid, call, "blue")
     assert reply.result is not None
     assert reply.result.text == "they said blue"
+
+
+async def test_an_answer_to_the_sub_agents_own_session_wakes_the_tree(crew: Crew, sid: str) -> None:
+    """It is a call of those above it: by itself it would answer nobody."""
+    (call,) = await left(crew, sid, agent="asks-below")
+    reply = await answer(crew, call.route[-1], call.id, "z" * 100_000)
+    assert reply.result is not None
+    assert (await crew.messages(sid))[2].text == f"they said {'z' * 100_000}"
+    assert (await crew.sessions.status(sid)).pending == ()
+
+
+async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_the_root(
+    crew: Crew, sid: str
+) -> None:
+    """A program without Temporal has answered; each level looks."""
+    (call,) = await left(crew, sid, agent="asks-below")
+    sessions = crew.served.plugin.backends.sessions
+    assert sessions is not None
+    owner = await sessions.resolve_tool_call_owner(sid, call.id)
+    assert owner == call.route[-1]
+    blue = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result="blue"))
+    assert (await sessions.submit_tool_result(owner, blue)).status == "submitted"
+    await leaving(crew).resume(sid)
+    assert (await once_more(crew, sid)).text == "they said blue"
 
 
 async def test_late_and_repeated_answers_are_told_apart(crew: Crew, sid: str) -> None:
