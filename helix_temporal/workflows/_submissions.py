@@ -33,7 +33,8 @@ class Submissions:
 
     async def hand_over(self, wake: Wake) -> None:
         """Do what the session was woken for, if it is still suspended; until there is something to do."""
-        if wake.ends and self._live.is_suspended:
+        ends = wake.ends or self._live.interrupted
+        if ends and self._live.is_suspended:
             self._live.stopping = "interrupt"
         self._handing = len(wake.submits)
         for routed in wake.submits:
