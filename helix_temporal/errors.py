@@ -10,7 +10,7 @@
     │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
-    │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError
+    │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError · StateBehindThreadError
     │   ├── SessionExistsError · StepClosedError · PatchConflictError · StreamClosedError
     │   └── LockHeldError                                                  (retryable)
     ├── SessionTerminatedError · SessionInterruptedError
@@ -134,6 +134,10 @@ class ColdTierBehindError(ConflictError):
 
 class ThreadBehindStateError(ConflictError):
     """The state names a head that the thread no longer holds."""
+
+
+class StateBehindThreadError(ConflictError):
+    """The state lacks turns that its thread has: its store was restored, or lost them."""
 
 
 class SessionExistsError(ConflictError):

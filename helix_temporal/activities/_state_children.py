@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from helix_temporal.activities._state_place import settled
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.children import child_session_id
 from helix_temporal.models.messages import Message, why_not_run
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import (
     CreateSession,
@@ -175,9 +175,9 @@ def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
 
 
 def new_session(
-    request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+    request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None, at: Head
 ) -> CreateSession:
-    """Pure: the state that a session begins with."""
+    """Pure: the state that a session begins with, where its thread's finished turns end."""
     fields: dict[str, Any] = {}
     if request.thread_id != request.session_id:
         fields["thread_id"] = request.thread_id
@@ -191,7 +191,7 @@ def new_session(
         custom_state=kept.values if source is None else source.custom_state,
         metadata=dict(request.metadata),
         tags=() if source is None else source.tags,
-        head=settled(header),
+        head=at,
         forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=header.head),
         **fields,
     )

@@ -67,6 +67,13 @@ async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     return bool(page.records) and page.records[0].id == head.last_id
 
 
-def settled(header: HotHeader) -> Head:
-    """Pure: where a state that knows the thread alone stands: at its end, unless a turn is under way."""
-    return header.head if header.head.position == header.committed else EMPTY
+async def finished(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
+    """Where the finished turns of a thread end, which stands at ``head``."""
+    if head.position == committed:
+        return head
+    if committed == 0:
+        return EMPTY
+    page = await threads.read(
+        ReadPage(thread_id, committed - 1, committed, limit=1, committed_only=False, whole=False)
+    )
+    return Head(position=committed, last_id=page.records[0].id) if page.records else EMPTY

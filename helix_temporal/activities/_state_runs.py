@@ -43,7 +43,7 @@ async def begin_run(
         try:
             started = await store.start_run(session_id, run, expect_status=_ANY, epoch=epoch)
         except SessionNotFoundError:
-            await revive(store, session_id, epoch, kept)
+            await revive(store, session_id, epoch, kept, request.head)
             continue
         if isinstance(started, RunStarted) or started.current_run_id is None:
             return

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from helix_temporal.activities._state_place import finished
 from helix_temporal.activities._step_rules import check_values, parse_state
 from helix_temporal.errors import SessionNotFoundError, TooLargeError
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.checkpoints import StagedChange
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import CreateSession
 from helix_temporal.models.steps import ToolInput
@@ -32,13 +34,18 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     except SessionNotFoundError:
         facts = await threads.facts(request.thread_id)
-        await revive(store, session_id, request.epoch, parse_state(facts.slice))
+        at = await finished(threads, request.thread_id, facts.head, facts.committed)
+        await revive(store, session_id, request.epoch, parse_state(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
 
 
-async def revive(store: SessionStore, session_id: str, epoch: int | None, kept: SliceState) -> None:
+async def revive(
+    store: SessionStore, session_id: str, epoch: int | None, kept: SliceState, head: Head
+) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
-    options = CreateSession(agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata))
+    options = CreateSession(
+        agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata), head=head
+    )
     await store.create_session(session_id, options, if_not_exists=True, epoch=epoch)
 
 

@@ -13,26 +13,52 @@ from helix_temporal.stores.protocols.hot import StepAppend
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """What a state that stands at ``at`` lacks, up to the end of the newest turn."""
+
+    at: int
+    keys: tuple[str, ...]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn to commit: where it ends, the slice that says what it changed, and how its run ended."""
+    """A turn to commit: where it ends, the slice that says what it changed, and how its run ended.
+
+    Attributes:
+        behind: The state lacks turns before it, too.
+    """
 
     session_id: str
+    thread_id: str
     epoch: int
     head: Head | None
     kept: SliceState
     status: RunStatus = RunStatus.COMPLETED
     reason: str | None = None
     append: StepAppend | None = None
+    behind: Behind | None = None
+
+    @property
+    def _was_cut(self) -> bool:
+        """The newest turn that the slice knows is not in the thread any more."""
+        changes = self.kept.changes
+        return changes is not None and self.head is not None and self.head.position <= changes.turn
+
+    @property
+    def run_id(self) -> str | None:
+        """The turn's run; sessions from before the runs have none."""
+        return None if self._was_cut else self.kept.run
 
     @property
     def step_id(self) -> str:
         """The turn's name in the session store; sessions from before the runs only count theirs."""
-        return self.kept.run or f"turn-{self.kept.turns}"
+        return self.run_id or (f"forward/{self.epoch}" if self._was_cut else f"turn-{self.kept.turns}")
 
     @property
     def run(self) -> RunChange | None:
         """What becomes of the run; None where it has none."""
-        if self.kept.run is None:
+        if self.run_id is None:
             return None
         reason = self.reason or self.status.value
         return RunChange(status=self.status, step_count=self.kept.turn_steps, completion_reason=reason)
@@ -40,15 +66,23 @@ class Turn:
     @property
     def change(self) -> StateChange:
         """What the turn changes of the state."""
-        kept = self.kept
-        changed = {key: kept.values[key] for key in kept.changed if key in kept.values}
-        removed = tuple(key for key in kept.changed if key not in kept.values)
+        kept, behind = self.kept, self.behind
+        keys = kept.changed if behind is None else behind.keys
+        changed = {key: kept.values[key] for key in keys if key in kept.values}
+        removed = tuple(key for key in keys if key not in kept.values)
         return StateChange(
             head=self.head,
-            merge=MergeChanges(values=changed, removes=removed) if kept.changed else None,
+            follows=self._follows,
+            merge=MergeChanges(values=changed, removes=removed) if keys else None,
             status=SessionStatus.ACTIVE,
-            steps=kept.turn_steps,
+            steps=kept.turn_steps if behind is None else behind.steps,
         )
+
+    @property
+    def _follows(self) -> int | None:
+        if self.behind is not None:
+            return self.behind.at
+        return None if self.kept.changes is None else self.kept.changes.turn
 
 
 def with_changes(

@@ -13,23 +13,24 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_runs, _state_staging
 from helix_temporal.activities._state_back import go_back, went_back
+from helix_temporal.activities._state_behind import is_behind
 from helix_temporal.activities._state_children import ChildRefs, new_session
-from helix_temporal.activities._state_place import forked_state, held_checkpoint, holds, settled, state_at
+from helix_temporal.activities._state_commits import TurnCommits
+from helix_temporal.activities._state_place import finished, forked_state, held_checkpoint, holds, state_at
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import Turn, ending, with_changes
 from helix_temporal.errors import (
     IdempotencyConflictError,
-    InvalidRequestError,
     PatchConflictError,
     SessionNotFoundError,
+    StateBehindThreadError,
     ThreadBehindStateError,
     TooLargeError,
 )
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.records import Head
-from helix_temporal.models.runs import RunChange, RunStatus, StopKind
+from helix_temporal.models.runs import RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
     ErrorInfo,
@@ -48,6 +49,15 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 
 _ANY: Final = frozenset(SessionStatus)
+_NOT_TOGETHER: Final = (
+    # Lost, committed for a record that is gone, restored, or what tools staged does not fit: the step first,
+    # then its state.
+    SessionNotFoundError,
+    IdempotencyConflictError,
+    StateBehindThreadError,
+    PatchConflictError,
+    TooLargeError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,19 @@ class CommittedTurn:
     values: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedTurn:
+    """The state of a turn is committed.
+
+    Attributes:
+        values: The custom state, if staged changes of tools went into it.
+        notes: What had to be put right, for the session's receipts.
+    """
+
+    values: Mapping[str, Any] | None = None
+    notes: tuple[Receipt, ...] = ()
+
+
 class StateKeeper:
     """Keeps a session's state in step with its thread.
 
@@ -89,6 +112,7 @@ class StateKeeper:
         self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
     ) -> None:
         self._store, self._threads, self._together = store, threads, together
+        self._commits = TurnCommits(store, threads, together)
         self.children, self.suspended = ChildRefs(store), SuspendedStates(store)
 
     # -- open
@@ -165,7 +189,7 @@ class StateKeeper:
     async def _create(
         self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
     ) -> SessionState:
-        options = new_session(request, header, kept, source)
+        options = new_session(request, header, kept, source, await self._finished(header))
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
@@ -177,27 +201,41 @@ class StateKeeper:
             return state, ()
         behind = state.head.position < header.head.position
         if behind and await holds(self._threads, request.thread_id, state.head):
-            return await self._forward(state, header, kept), ()
+            return await self._forward(state, header, kept)
         return await self._back(state, header, asked=request.rewind_to is not None)
 
-    async def _forward(self, state: SessionState, header: HotHeader, kept: SliceState) -> SessionState:
-        """The last turn is in the thread and its commit was lost: commit it from the slice."""
+    async def _forward(
+        self, state: SessionState, header: HotHeader, kept: SliceState
+    ) -> tuple[SessionState, tuple[Receipt, ...]]:
+        """The last turns are in the thread and their commits were lost: commit them from the slice."""
+        turn, at = Turn(state.session_id, header.thread_id, header.epoch, header.head, kept), state.head
+        notes: tuple[Receipt, ...] = ()
+        if is_behind(kept, at.position):
+            turn, notes = await self._commits.bring(turn, header.head.position, at.position)
         try:
-            await self._commit(Turn(state.session_id, header.epoch, header.head, kept))
+            done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             await self._committed_before(state.session_id, header.epoch, header.head)
-        return await self._loaded(state.session_id)
+        else:
+            notes = notes or done.notes
+        return await self._loaded(state.session_id), notes
+
+    async def _finished(self, header: HotHeader) -> Head:
+        return await finished(self._threads, header.thread_id, header.head, header.committed)
 
     async def _back(
         self, state: SessionState, header: HotHeader, *, asked: bool
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was cut, or lost turns: the newest checkpoint that it still holds counts."""
         checkpoint = await held_checkpoint(self._store, self._threads, state.session_id, header)
-        if checkpoint is None:
-            change = state.model_copy(update={"head": settled(header)})
-            await self._store.save_state(state.session_id, change, epoch=header.epoch)
-        else:
+        if checkpoint is not None:
             await go_back(self._store, state.session_id, checkpoint.id, header.epoch)
+        if asked or checkpoint is None:
+            # Whatever the thread has between, the state is that of this place now.
+            at = await self._finished(header)
+            await save_change(
+                self._store, state.session_id, header.epoch, lambda _: {"head": at}, "it went back"
+            )
         note = (
             f"{ThreadBehindStateError.__name__}: the state was at {state.head.position}, the thread holds "
             f"{header.head.position}; went back to "
@@ -261,43 +299,40 @@ class StateKeeper:
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
             return None
-        kept = SliceState.model_validate_json(step.slice)
+        kept, session_id = SliceState.model_validate_json(step.slice), request.session_id
         try:
-            turn = Turn(request.session_id, request.epoch, None, kept, *ending(request), append=step)
-            promoted, appended = await self._commit(turn)
-        except (SessionNotFoundError, IdempotencyConflictError, PatchConflictError, TooLargeError):
-            # Lost, committed for a record that is gone, or what tools staged does not fit: the step first,
-            # then its state.
+            turn = Turn(session_id, session_id, request.epoch, None, kept, *ending(request), append=step)
+            done = await self._commits.commit(turn)
+        except _NOT_TOGETHER:
             return None
-        if appended is None:
+        if done.appended is None:
             return None
-        return CommittedTurn(appended, await self._promoted(request.session_id, promoted))
+        return CommittedTurn(done.appended, await self._promoted(session_id, done.promoted))
 
     async def finish(
         self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SliceState
-    ) -> Mapping[str, Any] | None:
+    ) -> FinishedTurn:
         """Commit the state of a turn that is in the thread; a repeat finds it committed.
-
-        Returns:
-            The custom state, if staged changes of tools went into it.
 
         Raises:
             FencedError: A newer open has the session.
         """
         if appended.head.position < appended.header.committed:
-            return None  # found again after a reset: the turns after it were committed, and it with them
+            # Found again after a reset: the turns after it were committed, and it with them.
+            return FinishedTurn()
         session_id, epoch = request.session_id, request.epoch
-        turn = Turn(session_id, epoch, appended.head, kept, *ending(request))
+        thread_id = request.thread_id or session_id
+        turn = Turn(session_id, thread_id, epoch, appended.head, kept, *ending(request))
         try:
-            promoted, _ = await self._commit(turn)
+            done = await self._commits.commit(turn)
         except SessionNotFoundError:
-            await _state_staging.revive(self._store, session_id, epoch, kept)
-            promoted, _ = await self._commit(turn)
+            await _state_staging.revive(self._store, session_id, epoch, kept, appended.head)
+            done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
             await _state_staging.promote_what_fits(self._store, session_id, turn.step_id, epoch)
-            return await self._committed_before(session_id, epoch, appended.head)
-        return await self._promoted(session_id, promoted)
+            return FinishedTurn(await self._committed_before(session_id, epoch, appended.head))
+        return FinishedTurn(await self._promoted(session_id, done.promoted), done.notes)
 
     async def _committed_before(self, session_id: str, epoch: int, head: Head) -> Mapping[str, Any] | None:
         """The turn was committed: with this very step, or with one that the thread has lost since."""
@@ -310,41 +345,6 @@ class StateKeeper:
 
     async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
         return _state_staging.shown((await self._loaded(session_id)).custom_state) if promoted else None
-
-    async def _commit(self, turn: Turn) -> tuple[int, Appended | None]:
-        try:
-            return await self._commit_counting(turn)
-        except (PatchConflictError, TooLargeError):
-            if turn.append is not None:
-                raise
-        # The turn is in the thread and counts, whatever its tools left.
-        await self._commit_counting(turn, promote=False)
-        fit = await _state_staging.promote_what_fits(self._store, turn.session_id, turn.step_id, turn.epoch)
-        return fit, None
-
-    async def _commit_counting(self, turn: Turn, *, promote: bool = True) -> tuple[int, Appended | None]:
-        try:
-            return await self._commit_with(turn, turn.run, promote=promote)
-        except InvalidRequestError as error:
-            if "run_id" not in error.facts:
-                raise
-            # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
-            return await self._commit_with(turn, None, promote=promote)
-
-    async def _commit_with(
-        self, turn: Turn, run: RunChange | None, *, promote: bool
-    ) -> tuple[int, Appended | None]:
-        kept = turn.kept
-        store = self._store if turn.append is None or self._together is None else self._together
-        result, appended = await store.save_state_and_promote_staging(
-            turn.session_id,
-            turn.change,
-            StepCommit(step_id=turn.step_id, run_id=kept.run, step_count=kept.steps, promote=promote),
-            append=turn.append,
-            run=run,
-            epoch=turn.epoch,
-        )
-        return result.promoted, appended
 
     # -- end
 

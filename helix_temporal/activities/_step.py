@@ -9,7 +9,7 @@ import orjson
 from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._references import References
-from helix_temporal.activities._states import CommittedTurn, StateKeeper
+from helix_temporal.activities._states import CommittedTurn, FinishedTurn, StateKeeper
 from helix_temporal.activities._step_news import StepNews
 from helix_temporal.activities._step_rules import (
     ModelStep,
@@ -327,10 +327,11 @@ class Stepper:
         if self._states is None:
             return {}
         if turn is not None:
-            values = turn.values
+            done = FinishedTurn(turn.values)
         else:
-            values = await self._states.finish(request, appended, parse_state(appended.header.slice))
-        return {} if values is None else {"values": dict(values)}
+            done = await self._states.finish(request, appended, parse_state(appended.header.slice))
+        found: dict[str, Any] = {} if done.values is None else {"values": dict(done.values)}
+        return found | ({"notes": done.notes} if done.notes else {})
 
     async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
         """Make sure of a step that was seen standing; with its state, should the record have lost it."""

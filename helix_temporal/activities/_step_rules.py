@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from helix_temporal.activities._slice_changes import after_step, differing
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
@@ -96,13 +97,12 @@ def advance(
             changes["values"] = request.values
             fresh = request.changed
             if fresh is None:
-                fresh = _differing(state.values, request.values)
+                fresh = differing(state.values, request.values)
             changes["changed"] = tuple(sorted({*changes["changed"], *fresh}))
+    changes["changes"] = after_step(
+        state, request, step.head.position, changes["changed"], changes.get("values")
+    )
     return state.model_copy(update=changes)
-
-
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
 
 
 def step_number(request: RunStepInput | EndTurnInput, state: SliceState) -> int:

@@ -8,6 +8,7 @@ from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._own_ids import as_own, refuse_own
 from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._slice_changes import after_save
 from helix_temporal.activities._states import OpenedState, StateKeeper
 from helix_temporal.activities._step import Stepper
 from helix_temporal.activities._step_rules import check_values, parse_state
@@ -213,7 +214,8 @@ class SessionActivities:
             state = SliceState.model_validate_json(facts.slice) if facts.slice else SliceState()
             if state.values == values:
                 return facts.slice_version
-            changed = state.model_copy(update={"values": values})
+            known = after_save(state, values, request.changed or (), facts.head.position)
+            changed = state.model_copy(update={"values": values, "changes": known})
             data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
             try:
                 return await self._threads.save_slice(

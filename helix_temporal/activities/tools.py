@@ -181,6 +181,8 @@ class ToolRunner:
         for name in ("is_error", "rewind", "wait", "usage"):
             if getattr(outcome, name):
                 fields[name] = getattr(outcome, name)
+        if outcome.state:
+            fields["staged"] = True
         return ToolResult(**fields)
 
     # -- hooks

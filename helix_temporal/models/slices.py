@@ -11,7 +11,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage, UserMessage
-from helix_temporal.models.records import Epoch, Head
+from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.suspensions import AnsweredCall, Suspension
 
 
@@ -73,6 +73,23 @@ class SessionOptions(Model):
         return remembered.model_copy(update=named)
 
 
+class ChangedKeys(Model):
+    """When keys of the values changed, so that a state that is turns behind can be brought forward.
+
+    Attributes:
+        since: What changed before this place is not known.
+        turn: Where the newest turn began.
+        at: The place in the thread, by key, with which it changed last; a state whose head is not beyond
+            it lacks the change.  The oldest go when there are too many.
+        staged: Tools of the newest turn changed the state, too; the values have that with the next turn.
+    """
+
+    since: Position = 0
+    turn: Position = 0
+    at: dict[str, Position] = Field(default_factory=dict)
+    staged: bool = False
+
+
 class SliceState(Model):
     """The slice of a session's thread: what must survive with it, saved with each step.
 
@@ -85,6 +102,7 @@ class SliceState(Model):
         run: Of the newest turn; its state may have to be committed from here.
         turn_steps: Model calls of that turn.
         changed: Keys of ``values`` that it changed.
+        changes: The same of the turns before; None in threads from before it was kept.
         summary: Of the turns that model calls are no longer given.
         taken_back: The newest requests to take turns back, so that each is carried out once.
         options: How the session behaves, as far as anybody ever named it.
@@ -100,6 +118,7 @@ class SliceState(Model):
     run: str | None = None
     turn_steps: int = 0
     changed: tuple[str, ...] = ()
+    changes: ChangedKeys | None = None
     summary: Summary | None = None
     taken_back: tuple[TakenBack, ...] = ()
     suspended: Suspension | None = None

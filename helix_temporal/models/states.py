@@ -238,11 +238,14 @@ class StateChange(StoredModel):
 
     Attributes:
         head: The thread's committed head that goes with the change.
+        follows: The change builds on a state whose head is here or beyond: one that stands before it,
+            because its store was restored, is refused with `StateBehindThreadError`.
         merge: Changes of the custom state by key.
         steps: Added to ``step_count``.
     """
 
     head: Head | None = None
+    follows: Count | None = None
     merge: "MergeChanges | None" = None
     status: SessionStatus | None = None
     failure_reason: Text | None = None

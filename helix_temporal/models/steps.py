@@ -115,6 +115,7 @@ class StepInput(Model):
         ref: Names a payload, or a message of another thread, that holds the content.
         child: With the result of a sub-agent.
         answered: With the result of a call that a client, or a person, answered.
+        staged: The tool changed the session's state.
     """
 
     id: Id
@@ -128,6 +129,7 @@ class StepInput(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     child: ChildEnd | None = None
     answered: AnsweredCall | None = None
+    staged: bool = False
 
 
 class RunStepInput(Model):
@@ -171,6 +173,7 @@ class RunStepResult(Model):
         finish: Why the model stopped, where that is worth telling; see `Message`.
         repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
         waiting: Those of the calls that a client, or a person, must answer.
+        notes: What had to be put right in the session store.
     """
 
     head: Head
@@ -188,6 +191,7 @@ class RunStepResult(Model):
     finish: Finish | None = None
     repairs: int = 0
     waiting: tuple[WaitingCall, ...] = ()
+    notes: tuple[Receipt, ...] = ()
 
 
 class EndTurnInput(Model):

@@ -28,7 +28,11 @@ class ChildEnd(Model):
 
 
 class ToolResult(Model):
-    """A tool's result: short ones as they are, long ones by reference."""
+    """A tool's result: short ones as they are, long ones by reference.
+
+    Attributes:
+        staged: The tool changed the session's state.
+    """
 
     text: str = ""
     parts: list[dict[str, JsonValue]] | None = None
@@ -38,3 +42,4 @@ class ToolResult(Model):
     wait: bool = False
     usage: Usage | None = None
     child: ChildEnd | None = None
+    staged: bool = False

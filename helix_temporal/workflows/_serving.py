@@ -26,6 +26,8 @@ from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, Values, taken
 
 _WAITS_ON: Final = "waits-on"
+_NOTES: Final = 20
+"""Notes on the session store that an execution keeps, the newest."""
 _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
 
 
@@ -158,7 +160,7 @@ class Serving:
             live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
         finally:
-            live.used = live.used + turn.used
+            live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-_NOTES:]
             live.turn, live.turn_task, live.aborting = None, None, False
             live.status, live.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected

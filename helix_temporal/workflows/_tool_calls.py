@@ -165,7 +165,7 @@ def _tool_input(
     message_id: str, call: ToolCall, outcome: ToolResult, answered: AnsweredCall | None
 ) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
-    for name in ("text", "parts", "ref", "is_error", "usage", "child"):
+    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)
     if answered is not None:

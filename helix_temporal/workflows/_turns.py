@@ -7,7 +7,7 @@ from typing import Any, Final
 from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AnswerRef, ExitReason, SuspendedTurn, UserMessage
+from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionResult,
@@ -64,6 +64,7 @@ class Turn:
         took_values: The application's values are in the thread with one of its steps.
         run_id: Names the turn in the session store; another one when it is run again.
         promoted: The application's values after tools' staged changes went into them.
+        notes: What had to be put right in the session store.
 
     Args:
         waits: For calls that a client or a person answers; None where nobody can be waited for.
@@ -86,6 +87,7 @@ class Turn:
         self.took_values = False
         self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
+        self.notes: tuple[Receipt, ...] = ()
         self._left: tuple[str, ...] = ()
         self._tools = ToolCalls(calls, conversation, number, lambda: self.steps)
         self._start = conversation.head
@@ -176,7 +178,7 @@ class Turn:
             dropped = dropped or result.dropped
             self._left = self._left or result.left
             if not result.calls:
-                self.promoted = result.values
+                self._committed(result)
                 return self._answered(result, dropped, stepped=result.head != before)
             if result.stop == "abort":
                 raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
@@ -303,9 +305,12 @@ class Turn:
             )
 
         result = await self._at_head(attempt, inputs, answered=False)
-        self.promoted = result.values
+        self._committed(result)
         talk.take(result)
         return self._turn_result(reason, dropped=dropped)
+
+    def _committed(self, result: RunStepResult) -> None:
+        self.promoted, self.notes = result.values, result.notes
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
         return TurnResult(

@@ -103,6 +103,7 @@ class CheckpointStore(Protocol):
             StaleStateError: The version is another; nothing was changed.
             IdempotencyConflictError: The step was committed with other content.
             PatchConflictError: A staged patch can't be applied; nothing was changed.
+            StateBehindThreadError: The state's head is before what the change ``follows``.
         """
         ...
 

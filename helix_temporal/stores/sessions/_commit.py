@@ -3,7 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.errors import IdempotencyConflictError, InvalidRequestError
+from helix_temporal.errors import (
+    IdempotencyConflictError,
+    InvalidRequestError,
+    StateBehindThreadError,
+)
 from helix_temporal.models.checkpoints import (
     CheckpointId,
     CheckpointMeta,
@@ -26,7 +30,7 @@ from helix_temporal.stores.sessions._orders import HasHead
 from helix_temporal.stores.sessions._runs import ChangedRun
 from helix_temporal.stores.sessions._staging import ClosedStep, closing, digests, folded
 
-_NOT_CONTENT: Final = {"version", "created_at", "updated_at"}
+_NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +198,23 @@ def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[s
         return replaced(seen, given, request.expected), ()
     stored = seen.present
     check_version(stored, request.expected)
+    _check_place(stored, given)
     names = ("head", "status", "failure_reason", "error", "output", "agent_type")
     changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     custom, warnings = merged(stored.custom_state, given.merge or MergeChanges())
     changes |= {"custom_state": custom, "step_count": stored.step_count + given.steps}
     return next_version(stored, stored, seen.now, **changes), warnings
+
+
+def _check_place(stored: SessionState, change: StateChange) -> None:
+    if change.follows is not None and stored.head.position < change.follows:
+        raise StateBehindThreadError(
+            f"session {stored.session_id!r}: the state stands at {stored.head.position}, and the change "
+            f"builds on one at {change.follows} or beyond; bring it forward first",
+            session_id=stored.session_id,
+            held=stored.head.position,
+            expected=change.follows,
+        )
 
 
 def further(seen: Seen, given: Head, thread: HasHead | None) -> Head:

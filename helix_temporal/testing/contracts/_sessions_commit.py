@@ -11,6 +11,7 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     PatchConflictError,
     StaleStateError,
+    StateBehindThreadError,
     StepClosedError,
 )
 from helix_temporal.models.messages import Message, from_record, to_record
@@ -21,6 +22,7 @@ from helix_temporal.models.states import (
     PendingClientToolCall,
     SessionState,
     SessionStatus,
+    StateChange,
     SuspensionContext,
 )
 from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
@@ -131,6 +133,20 @@ class CommitContract(SessionFixtures):
         result, appended = await store.save_state_and_promote_staging(session_id, state, step())
         assert appended is None
         assert result.new_version == 2
+
+    async def test_a_change_that_builds_on_turns_that_the_state_lacks_is_refused(
+        self, store: SessionStore, ready: SessionState, session_id: str
+    ) -> None:
+        """The store was restored from a backup: what the turns between changed would be lost silently."""
+        change = StateChange(follows=ready.head.position + 1, merge=MergeChanges(values={"a": 1}))
+        before = await image(store, session_id)
+        with pytest.raises(StateBehindThreadError) as behind:
+            await store.save_state_and_promote_staging(session_id, change, step())
+        assert behind.value.facts["held"] == ready.head.position
+        assert await image(store, session_id) == before
+        there = change.model_copy(update={"follows": ready.head.position})
+        await store.save_state_and_promote_staging(session_id, there, step())
+        assert (await loaded(store, session_id)).custom_state["a"] == 1
 
     async def test_a_stale_commit_changes_no_part(
         self, store: SessionStore, threads: HotTier, ready: SessionState, session_id: str
