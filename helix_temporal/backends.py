@@ -111,7 +111,8 @@ class Backends:
         store = RecordSessions(records, self.threads, together=beside, streams=self.streams)
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
-        apart = RecordSessions(records)
+        # What survives its server's death never has a revision twice.
+        apart = RecordSessions(records, recalls=records.durable)
         return store, StateKeeper(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:

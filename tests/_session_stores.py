@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.sessions import RecordSessions
@@ -11,16 +12,17 @@ from tests._sessions import Place, PlaceOpener
 
 
 @asynccontextmanager
-async def _sessions_over(place: PlaceOpener) -> AsyncIterator[OpenSessions]:
+async def _sessions_over(place: PlaceOpener, **options: Any) -> AsyncIterator[OpenSessions]:
     async with place() as found:
-        yield store_over(found)
+        yield store_over(found, **options)
 
 
-def store_over(place: Place) -> OpenSessions:
+def store_over(place: Place, **options: Any) -> OpenSessions:
     """The session store of a place."""
-    return OpenSessions(RecordSessions(place.records, HotThreads(place.threads)), place.threads)
+    store = RecordSessions(place.records, HotThreads(place.threads), **options)
+    return OpenSessions(store, place.threads)
 
 
-def sessions_over(place: PlaceOpener) -> SessionOpener:
+def sessions_over(place: PlaceOpener, **options: Any) -> SessionOpener:
     """The session store of a place, each time with connections and queues of its own."""
-    return partial(_sessions_over, place)
+    return partial(_sessions_over, place, **options)

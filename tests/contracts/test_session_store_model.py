@@ -22,6 +22,7 @@ from helix_temporal.models.states import (
     MergeChanges,
     SessionState,
     SessionStatus,
+    StateChange,
     SubSessionRef,
     ToolResultSubmission,
 )
@@ -37,7 +38,8 @@ from tests._session_stores import sessions_over
 from tests._sessions import LONG, empty_postgres_place, file_place, memory_place, redis_place
 
 SESSIONS = st.sampled_from(["a", "b", "ü/🙂"])
-STEPS = st.sampled_from(["step-1", "step-2"])
+STEPS = st.sampled_from(["step-1", "run-1"])
+"""A step may have its run's name, as in the session workflow."""
 RUNS = st.sampled_from(["run-1", "run-2", "run-3"])
 EPOCHS = st.sampled_from([None, None, None, 1, 2])
 OPERATIONS = st.sampled_from([None, None, None, "one", "two"])
@@ -291,6 +293,22 @@ class _SameAnswers(RuleBasedStateMachine):
 
         self.both(session_id, act)
 
+    @rule(session_id=SESSIONS, ends=st.booleans(), epoch=EPOCHS)
+    def turn(self, session_id: str, ends: bool, epoch: int | None) -> None:
+        async def act(opened: OpenSessions) -> object:
+            # As the session workflow does it: nothing is read in between.
+            started = await opened.sessions.start_run(session_id, NewRun(run_id="run-1"), epoch=epoch)
+            result, _ = await opened.sessions.save_state_and_promote_staging(
+                session_id,
+                StateChange(steps=1, merge=MergeChanges(values={"n": 2})),
+                StepCommit(step_id="run-1", run_id="run-1"),
+                run=RunChange(status=RunStatus.COMPLETED) if ends else None,
+                epoch=epoch,
+            )
+            return started, result
+
+        self.both(session_id, act)
+
     @rule(session_id=SESSIONS, back=st.integers(0, 2), operation=OPERATIONS)
     def restore(self, session_id: str, back: int, operation: str | None) -> None:
         async def act(opened: OpenSessions) -> object:
@@ -378,9 +396,14 @@ def test_sessions_apart_from_their_threads_answer_as_those_together() -> None:
     compare(lambda: sessions_over(memory_place(together=False)), examples=30)
 
 
+def test_a_store_that_recalls_what_it_wrote_answers_as_one_that_looks() -> None:
+    """Whether a turn's commit reads the session again is nothing that a caller sees."""
+    compare(lambda: sessions_over(memory_place(together=False), recalls=True), examples=30)
+
+
 def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
     """In a directory."""
-    compare(lambda: sessions_over(partial(file_place, data_directory / an_id())), examples=4)
+    compare(lambda: sessions_over(partial(file_place, data_directory / an_id()), recalls=True), examples=4)
 
 
 def test_redis_answers_every_sequence_as_memory_does(redis_url: str, unique: str) -> None:
@@ -391,4 +414,6 @@ def test_redis_answers_every_sequence_as_memory_does(redis_url: str, unique: str
 def test_postgres_answers_every_sequence_as_memory_does(postgres_dsn: str) -> None:
     """On a real server."""
     prefix = _postgres.own_prefix("storemodel")
-    compare(lambda: sessions_over(partial(empty_postgres_place, postgres_dsn, prefix)), examples=6)
+    compare(
+        lambda: sessions_over(partial(empty_postgres_place, postgres_dsn, prefix), recalls=True), examples=6
+    )

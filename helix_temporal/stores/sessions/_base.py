@@ -35,10 +35,11 @@ class Base:
         *,
         together: bool | None = None,
         require_epoch: bool = False,
+        recalls: bool = False,
     ) -> None:
         if together and not records.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self._loop = Loop(records, require_epoch=require_epoch)
+        self._loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
         self._threads = Threads(
             threads, records, together=records.keeps_threads if together is None else together
         )

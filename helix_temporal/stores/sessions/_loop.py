@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from helix_temporal.errors import (
     FencedError,
+    HelixError,
     IdempotencyConflictError,
     InvalidRequestError,
     StoreUnavailableError,
@@ -26,6 +27,7 @@ from helix_temporal.stores.protocols.session_records import (
 )
 from helix_temporal.stores.sessions._codec import adapter, decode, encode
 from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
+from helix_temporal.stores.sessions._recall import Recall
 
 T = TypeVar("T")
 
@@ -46,10 +48,14 @@ class Loop:
 
     Args:
         require_epoch: Refuse writes that name no epoch.
+        recalls: Remember sessions that were written; see `Recall`.
     """
 
-    def __init__(self, records: SessionRecords, *, require_epoch: bool = False) -> None:
+    def __init__(
+        self, records: SessionRecords, *, require_epoch: bool = False, recalls: bool = False
+    ) -> None:
         self.records, self._require_epoch = records, require_epoch
+        self.recall = Recall() if recalls else None
         # Tasks of one process queue up instead of outdoing each other; between processes the revision
         # decides.
         self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -59,8 +65,12 @@ class Loop:
         view = await self.records.view(session_id, wanted)
         return Seen(session_id, view, decode_state(view.state, session_id))
 
-    async def change(self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any) -> Done[T]:
+    async def change(
+        self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any, *, keeps: bool = False
+    ) -> Done[T]:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
+
+        With ``keeps`` the session is remembered as it is then, where this store does so.
 
         Raises:
             IdempotencyConflictError: The operation id was used for another request.
@@ -68,9 +78,13 @@ class Loop:
             StoreUnavailableError: Others were faster again and again.
         """
         self.check(call)
+        wanted = _with_operation(wanted, call)
         async with self.turn(call.session_id):
+            recalled = await self._recalled(call, wanted, decide, answer)
+            if recalled is not None:
+                return recalled
             for number in range(TRIES):
-                seen = await self.see(call.session_id, _with_operation(wanted, call))
+                seen = await self.see(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
                     return Done(adapter(answer).validate_json(first), repeated=True)
@@ -79,7 +93,7 @@ class Loop:
                 decision = outcome if isinstance(outcome, Decision) else await outcome
                 if decision is None:
                     continue
-                done = await self._commit(seen, call, decision, answer)
+                done = await self._commit(seen, call, decision, answer, wanted if keeps else None)
                 if done is not None:
                     return done
                 await _pause(number)
@@ -88,7 +102,25 @@ class Loop:
             session_id=call.session_id,
         )
 
-    async def _commit(self, seen: Seen, call: Call, decision: Decision[T], answer: Any) -> Done[T] | None:
+    async def _recalled(self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any) -> Done[T] | None:
+        """The change without a look; None: look."""
+        seen = None if self.recall is None else self.recall.take(call.session_id, wanted)
+        if seen is None:
+            return None
+        try:
+            check_fence(seen, call)
+            outcome = decide(seen)
+            decision = outcome if isinstance(outcome, Decision) else await outcome
+        except HelixError:
+            # Whoever is refused is refused for what is stored.
+            return None
+        if decision is None or not decision.writes:
+            return None
+        return await self._commit(seen, call, decision, answer, None)
+
+    async def _commit(
+        self, seen: Seen, call: Call, decision: Decision[T], answer: Any, kept: Wanted | None
+    ) -> Done[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
             remembered = _operation(seen, call, decision.answer, answer)
@@ -96,12 +128,13 @@ class Loop:
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
             return Done(decision.answer)
+        row, fence = _row(decision), max(seen.view.max_epoch, call.epoch or 0)
         committed = await self.records.commit(
             SessionCommit(
                 session_id=call.session_id,
                 revision=seen.view.revision,
-                max_epoch=max(seen.view.max_epoch, call.epoch or 0),
-                row=_row(decision),
+                max_epoch=fence,
+                row=row,
                 puts=decision.puts,
                 removes=decision.removes,
                 clears=decision.clears,
@@ -109,7 +142,11 @@ class Loop:
                 append=decision.append,
             )
         )
-        return None if committed is None else Done(decision.answer, appended=committed.appended)
+        if committed is None:
+            return None
+        if self.recall is not None and kept is not None and row is not None:
+            self.recall.keep(seen, kept, decision, row, committed.revision, fence)
+        return Done(decision.answer, appended=committed.appended)
 
     def turn(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this process's writers of a session."""

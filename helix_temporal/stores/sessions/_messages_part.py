@@ -41,8 +41,9 @@ class MessagesPart(Base):
         *,
         together: bool | None = None,
         require_epoch: bool = False,
+        recalls: bool = False,
     ) -> None:
-        super().__init__(records, threads, together=together, require_epoch=require_epoch)
+        super().__init__(records, threads, together=together, require_epoch=require_epoch, recalls=recalls)
         self._known = KnownThreads()
 
     async def append_messages(

@@ -22,6 +22,7 @@ from helix_temporal.stores.sessions import _children, _runs
 from helix_temporal.stores.sessions._base import Base
 from helix_temporal.stores.sessions._checks import checked, checked_reason, checked_status
 from helix_temporal.stores.sessions._decisions import Call
+from helix_temporal.stores.sessions._recall import ahead
 
 _TRIES: Final = 20
 _MANY: Final = 1_000
@@ -46,12 +47,18 @@ class RunsPart(Base):
         """
         run, statuses = checked(run, NewRun), sorted({checked_status(each) for each in expect_status})
         call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
-        return await self._made(
+        wanted = _runs.wanted_for_start(run.run_id)
+        if self._loop.recall is not None:
+            # The session workflow commits a turn as a step of its run's name.
+            wanted = ahead(wanted, run.run_id)
+        done = await self._loop.change(
             call,
-            _runs.wanted_for_start(run.run_id),
+            wanted,
             lambda seen: _runs.start(seen, run, expect_current_run, statuses),
             RunStarted | RunStartRefused,
+            keeps=True,
         )
+        return done.answer
 
     async def update_run(
         self,

@@ -24,9 +24,10 @@ class WholePart(MessagesPart):
         *,
         together: bool | None = None,
         require_epoch: bool = False,
+        recalls: bool = False,
         streams: StreamStore | None = None,
     ) -> None:
-        super().__init__(records, threads, together=together, require_epoch=require_epoch)
+        super().__init__(records, threads, together=together, require_epoch=require_epoch, recalls=recalls)
         self._streams = streams
 
     async def delete_session(

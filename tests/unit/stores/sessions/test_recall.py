@@ -1,0 +1,149 @@
+"""A run's commit does not look again at a session that nobody has written since; else it does."""
+
+from typing import Any
+
+import pytest
+
+from helix_temporal.errors import FencedError, IdempotencyConflictError, StoreUnavailableError
+from helix_temporal.models.checkpoints import CommitResult, StagedChange, StepCommit
+from helix_temporal.models.runs import NewRun, RunChange, RunStatus
+from helix_temporal.models.states import MergeChanges, StateChange
+from helix_temporal.stores.sessions import RecordSessions, _recall
+from tests.unit.stores.sessions._stores import Apart
+
+
+@pytest.fixture
+def place() -> Apart:
+    return Apart()
+
+
+@pytest.fixture
+async def store(place: Apart) -> RecordSessions:
+    """A store that recalls, with a session in it."""
+    store = place.another(recalls=True)
+    await store.create_session("s")
+    return store
+
+
+async def begun(store: RecordSessions, run_id: str = "r", **options: Any) -> None:
+    """A run is recorded."""
+    await store.start_run("s", NewRun(run_id=run_id), **options)
+
+
+async def ended(store: RecordSessions, run_id: str = "r", **options: Any) -> CommitResult:
+    """Its turn is committed, as the session workflow does it."""
+    result, _ = await store.save_state_and_promote_staging(
+        "s",
+        StateChange(steps=1, merge=MergeChanges(values={run_id: 1})),
+        StepCommit(step_id=run_id, run_id=run_id, step_count=1),
+        run=RunChange(status=RunStatus.COMPLETED),
+        **options,
+    )
+    return result
+
+
+async def image(store: RecordSessions) -> list[Any]:
+    """All that the turns left, without times."""
+    state = await store.load_state("s")
+    assert state is not None
+    found = [
+        state,
+        *(await store.list_runs("s")).items,
+        *(await store.list_checkpoints("s")).items,
+        *await store.list_staged("s"),
+    ]
+    return [each.model_dump(exclude={"id", "at", "ended_at", "updated_at"}) for each in found]
+
+
+async def test_a_turn_is_three_calls_of_the_port(place: Apart, store: RecordSessions) -> None:
+    """Each is a round trip somewhere; what they leave is what four would have left."""
+    other = Apart(place.clock)
+    plain = other.another()
+    await plain.create_session("s")
+    for each, records in ((store, place.records), (plain, other.records)):
+        await begun(each, "r0")
+        await ended(each, "r0")
+        records.calls.clear()
+        await begun(each)
+        await ended(each)
+    assert place.records.calls == ["view", "commit", "commit"]
+    assert other.records.calls == ["view", "commit", "view", "commit"]
+    assert await image(store) == await image(plain)
+
+
+async def test_what_another_process_wrote_meanwhile_is_seen(place: Apart, store: RecordSessions) -> None:
+    """The revision has moved, so the commit is made on a look."""
+    await begun(store)
+    other = place.another()
+    await other.merge_custom_state("s", MergeChanges(values={"theirs": 1}))
+    await other.stage_changes("s", "r", StagedChange(tool_call_id="c", merge_changes={"tool": 1}))
+    place.records.calls.clear()
+    assert (await ended(store)).promoted == 1
+    assert place.records.calls == ["commit", "view", "commit"]
+    state = await store.load_state("s")
+    assert state is not None
+    assert state.custom_state == {"theirs": 1, "tool": 1, "r": 1}
+    assert await store.list_staged("s") == []
+
+
+async def test_a_repeat_gets_the_first_answer_whoever_asks(place: Apart, store: RecordSessions) -> None:
+    """Another attempt of the turn, elsewhere, has committed it since the run was recorded here."""
+    await begun(store)
+    first = await ended(place.another())
+    assert await ended(store) == first
+    with pytest.raises(IdempotencyConflictError):
+        await store.save_state_and_promote_staging(
+            "s", StateChange(steps=7), StepCommit(step_id="r", run_id="r")
+        )
+
+
+async def test_an_answer_that_was_lost_is_not_recalled(place: Apart, store: RecordSessions) -> None:
+    """The commit may have happened: only a look can tell."""
+    await begun(store)
+    place.records.lose_answers = 1
+    with pytest.raises(StoreUnavailableError):
+        await ended(store)
+    place.records.calls.clear()
+    await ended(store)
+    assert place.records.calls == ["view"]
+    assert (await store.list_checkpoints("s")).total == 1
+
+
+async def test_who_is_refused_is_refused_for_what_is_stored(place: Apart, store: RecordSessions) -> None:
+    """A newer open has the session; what was remembered knows nothing of it."""
+    await begun(store, epoch=5)
+    other = place.another()
+    await other.merge_custom_state("s", MergeChanges(values={"a": 1}), epoch=6)
+    with pytest.raises(FencedError):
+        await ended(store, epoch=5)
+    place.records.calls.clear()
+    with pytest.raises(FencedError):
+        await ended(store, epoch=4)
+    assert place.records.calls == ["view"]
+
+
+async def test_a_session_that_was_deleted_and_made_again_is_not_taken_for_the_old_one(
+    place: Apart, store: RecordSessions
+) -> None:
+    """Its revision goes on, and nothing of the run is left."""
+    await begun(store)
+    other = place.another()
+    await other.delete_session("s")
+    await other.create_session("s")
+    result, _ = await store.save_state_and_promote_staging(
+        "s", StateChange(steps=1), StepCommit(step_id="r", run_id="r")
+    )
+    state = await store.load_state("s")
+    assert state is not None
+    assert (result.new_version, state.custom_state, state.current_run_id) == (2, {}, None)
+
+
+async def test_a_large_session_is_looked_at(
+    place: Apart, store: RecordSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is for many sessions, and a read costs little beside what a large one writes."""
+    monkeypatch.setattr(_recall, "MAX_BYTES", 100)
+    await begun(store)
+    place.records.calls.clear()
+    await ended(store)
+    assert place.records.calls == ["view", "commit"]
