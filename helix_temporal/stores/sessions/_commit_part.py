@@ -54,7 +54,7 @@ class CommitPart(Base):
             page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
             rows |= {(each.group, each.key): _staging.row_of(each) for each in page.records}
             if len(page.records) < limit:
-                return list(rows.values())
+                return sorted(rows.values(), key=_order)
             # Calls of two steps may have one name and one time: a page begins with all of a time.
             last = page.records[-1].order
             if page.records[0].order < last:
@@ -245,3 +245,8 @@ class CommitPart(Base):
         )
         done = await self._committed(call, _commit.with_head(request, appended.head))
         return done.answer, appended
+
+
+def _order(row: StagedRow) -> tuple[int, str, str]:
+    """As changes are applied; those of two steps that nothing else tells apart by their steps."""
+    return row.change.timestamp, row.change.tool_call_id, row.step_id

@@ -222,6 +222,15 @@ class StagingContract(SessionFixtures):
         assert await store.list_staged(session_id) == [StagedRow(step_id="step-2", change=other)]
         assert await store.discard_staging(session_id, "step-2") == 1
 
+    async def test_changes_of_two_steps_are_listed_in_one_order(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """Calls of two steps may have one name and one time: each store lists them alike."""
+        await store.create_session(session_id)
+        for step_id in ("step-2", "step-1"):
+            await store.stage_changes(session_id, step_id, staged("call", patch("add", "/a", 1), at=7))
+        assert [row.step_id for row in await store.list_staged(session_id)] == ["step-1", "step-2"]
+
     async def test_many_tools_stage_at_once(
         self, store: SessionStore, crowd: Crowd, document: SessionState, session_id: str
     ) -> None:
