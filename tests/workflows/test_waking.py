@@ -19,7 +19,9 @@ from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.workflows import WakeWorkflow
 from tests.workflows._desk import Desk, Gate
-from tests.workflows.conftest import Stand
+from tests.workflows.conftest import Crew, Stand
+from tests.workflows.test_children_exit import left as left_above
+from tests.workflows.test_children_exit import once_more
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, asks_once
 from tests.workflows.test_waits_exit import left
@@ -215,6 +217,18 @@ async def test_a_deadline_leaves_those_alone_that_have_none(place: Settings, sid
         reply = await stand.client().submit_tool_result(sid, locate, "Bonn", wait=True)
         assert reply.result is not None
         assert reply.result.text == f"{NO_ANSWER} | Bonn"
+
+
+async def test_a_tree_of_sessions_is_woken_from_its_root(crew: Crew, sid: str) -> None:
+    """The call is a sub-agent's: whoever waits for that one is to have its answer."""
+    (call,) = await left_above(crew, sid, agent="asks-hurried")
+    assert call.route
+    store = store_of(crew)
+    while call.route[-1] not in {each.session_id for each in (await store.list_due()).items}:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    await wake(crew)
+    assert (await once_more(crew, sid)).text == f"they said {NO_ANSWER}"
+    assert call.route[-1] not in {each.session_id for each in (await store.list_due()).items}
 
 
 async def _waits(
