@@ -162,6 +162,7 @@ class KillCampaign:
             "kills": len(self._deaths) + len(self._drains),
             "sessions": len(self._names),
             "asks": len(people.asks),
+            "asked_again": people.asked_again,
             "messages": sum(map(len, threads.values())),
             "model_calls": sum(event.kind == "model" for event in Ledger(self._books).read()),
             "recovery_median_seconds": round(statistics.median(self._recoveries or [0]), 2),

@@ -26,6 +26,7 @@ class People:
         asks: Their book: every message they sent, and what they were told.
         answered_at: When (monotonic seconds) answers arrived.
         submissions: What became of their answers to what sessions waited for.
+        asked_again: How often they asked under the same id since nobody told them anything for too long.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class People:
         self.asks: list[Ask] = []
         self.answered_at: list[float] = []
         self.submissions: Counter[str] = Counter()
+        self.asked_again = 0
         self._random = random.Random(seed)
         self._ask_timeout, self._texts = ask_timeout, tuple(texts)
         self._progress = asyncio.Condition()
@@ -69,8 +71,11 @@ class People:
             try:
                 ask.result = await self._until_over(ask, AGENT)
                 ask.error = None
+                self.answered_at.append(time.monotonic())
             except (HelixError, TimeoutError) as error:
                 ask.error = f"{type(error).__name__}: {error}"
+            async with self._progress:
+                self._progress.notify_all()
 
     async def _until_over(self, ask: Ask, agent: str | None) -> AskResult:
         """Ask, and answer what a `person` is asked, until the turn is over; other calls have other people."""
@@ -93,9 +98,13 @@ class People:
             await asyncio.sleep(0 if mine else 0.2)
 
     async def keep_asking(self, session: str, asker: int, go_on: Callable[[], bool]) -> None:
-        """One message after the other, with short pauses."""
+        """One message after the other, with short pauses; nobody goes on before he was told of the last."""
         while go_on():
-            await self.ask(session, self._random.choice(self._texts), asker=asker)
+            ask = await self.ask(session, self._random.choice(self._texts), asker=asker)
+            if ask.result is None:
+                # Whoever is killed again and again gets nowhere for a while: a client asks once more.
+                self.asked_again += 1
+                await self.ask_on(ask)
             await asyncio.sleep(self._random.uniform(0, 0.1))
 
     async def next_answer(self, timeout: float) -> bool:
