@@ -10,7 +10,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.threads import FlushThread, Reopen, ThreadStore
+from helix_temporal.stores.protocols.threads import FlushThread, OpenThread, Reopen, ThreadStore
 from helix_temporal.testing.builders import a_message, an_answer, messages
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, calls, result
 
@@ -172,6 +172,35 @@ class CutContract(ThreadFixtures):
         assert later.head == Head(position=3, last_id="m2")
         await later.turn("next")
         assert (await later.facts()).head.position == 5
+
+    @pytest.mark.parametrize("before", [b"told", b"t" * 300_000], ids=["small", "large"])
+    async def test_an_open_rewrites_the_slice_where_it_cuts(self, author: Author, before: bytes) -> None:
+        """Who takes turns back is remembered with the cut, or neither is there; a repeat finds both."""
+        await author.turns(2)
+        await author.threads.save_slice(author.thread_id, author.epoch, before, 0)
+        later, heard = author.later(), list[tuple[bytes, Head, int]]()
+
+        def rewrites(data: bytes, head: Head, born: int) -> bytes:
+            heard.append((data, head, born))
+            return b"rewritten"
+
+        to = Head(position=2, last_id=(await author.everything())[1].id)
+        request = OpenThread(later.thread_id, later.epoch, later.owner, rewind_to=to, rewrites=rewrites)
+        opened = await later.threads.open(request)
+        again = await later.threads.open(request)
+        assert (opened.header.slice, opened.header.slice_version) == (b"rewritten", 2)
+        assert (again.header.slice, again.header.slice_version) == (b"rewritten", 2)
+        assert set(heard) == {(before, to, author.epoch)}
+        facts = await later.facts()
+        assert (facts.slice, facts.slice_version, facts.head) == (b"rewritten", 2, to)
+
+    async def test_a_slice_that_is_not_changed_keeps_its_version(self, author: Author) -> None:
+        """Whoever saves it next knows that version."""
+        await author.threads.save_slice(author.thread_id, author.epoch, b"told", 0)
+        later = author.later()
+        request = OpenThread(later.thread_id, later.epoch, later.owner, rewrites=lambda data, *_: data)
+        opened = await later.threads.open(request)
+        assert (opened.header.slice, opened.header.slice_version) == (b"told", 1)
 
     async def test_flush_of_a_lower_epoch_changes_nothing(self, author: Author) -> None:
         """What an execution that is out has in mind does not reach the archive."""
