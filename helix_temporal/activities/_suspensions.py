@@ -155,6 +155,8 @@ async def suspended_turn(
             known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
     usage = sum((each.usage for each in messages if each.usage), start=_used(known.values()))
+    # A sub-agent may have come to its end while other calls were still wanted.
+    children = tuple(each for each in suspended.children if each.at not in known)
     return SuspendedTurn(
         head=header.head,
         start=start,
@@ -165,7 +167,7 @@ async def suspended_turn(
         calls=tuple(_small(call) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
-        **({"children": suspended.children} if suspended.children else {}),
+        **({"children": children} if children else {}),
     )
 
 

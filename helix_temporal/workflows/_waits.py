@@ -176,8 +176,9 @@ class Waits:
             answered = before or AnsweredCall(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
                 self._know(KnownCall(at=call.at, result=_error(why), answered=answered))
-        for at in self.to_run():
-            if not self.sleepers.has(at):
+        # Also those behind a sub-agent that sleeps, which is woken to end: they would run after it.
+        for at in range(len(self.turn.calls) if self.turn else 0):
+            if at not in self.results() and not self.sleepers.has(at):
                 self._know(KnownCall(at=at, result=_error(why)))
 
     def left(self) -> float | None:

@@ -136,6 +136,8 @@ class Team:
             leads("asks-briefly", agent_tool("helper", agent="asker", timeout=2)),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),
             leads("asks-approved", agent_tool("helper", agent="asker", approval=True)),
+            leads("asks-too", agent_tool("helper", agent="asker"), ask_user()),
+            leads("asks-in-order", agent_tool("helper", agent="asker"), parallel_tools=False),
             leads("mixed", agent_tool("helper", agent="helper"), agent_tool("asker", agent="asker")),
         ]
 
