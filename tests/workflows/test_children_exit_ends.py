@@ -67,6 +67,18 @@ async def test_an_abort_ends_them_and_leaves_no_trace_above(crew: Crew, sid: str
     await check_ended(crew, sid, below)
 
 
+@pytest.mark.parametrize("abort", [False, True])
+async def test_a_stop_reaches_a_tree_that_has_ended(crew: Crew, sid: str, abort: bool) -> None:
+    """It is started to end its turn, on each level."""
+    await left(crew, sid, agent="asks-below")
+    below = await lineage(crew, sid)
+    assert await leaving(crew).stop(sid, abort=abort)
+    await leaving(crew).close(sid)
+    await leaving(crew).result(sid)
+    assert [each.role for each in await crew.messages(sid)] == ([] if abort else WHOLE)
+    await check_ended(crew, sid, below)
+
+
 async def test_a_cancel_ends_them(crew: Crew, sid: str) -> None:
     """Who reads "cancelled" may count on it: nothing is left that looks as if it waited."""
     await left(crew, sid, agent="asks-below")
