@@ -155,8 +155,9 @@ async def suspended_turn(
             known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
     usage = sum((each.usage for each in messages if each.usage), start=_used(known.values()))
-    # A sub-agent may have come to its end while other calls were still wanted.
-    children = tuple(each for each in suspended.children if each.at not in known)
+    # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
+    ended = {at for at, each in known.items() if each.result is not None}
+    children = tuple(each for each in suspended.children if each.at not in ended)
     return SuspendedTurn(
         head=header.head,
         start=start,
