@@ -102,7 +102,7 @@ class Serving:
         waits = self._live.waits
         waits.wait_at(before.head)
         slept = {each.at for each in before.children}
-        ended = {each.at: each for each in waits.known() if each.at in slept}
+        ended = {each.at: each for each in waits.known() if each.at in slept and each.result is not None}
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
         self._live.turn, self.waits_on = None, True
