@@ -25,6 +25,11 @@ Server = Redis | ClusterNode
 
 T = TypeVar("T")
 
+_OURS: Final = frozenset(
+    {"decode_responses", "max_connections", "protocol", "socket_connect_timeout", "socket_timeout"}
+)
+"""Of a URL's options the driver would take these over what it is given here, and answers would be others."""
+
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
@@ -36,7 +41,8 @@ class Connection:
     meets another question.  The driver repeats nothing: whoever calls knows what a repeat means.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``.
+        url: ``redis://``, ``rediss://`` or ``unix://``; options in it that say how to read and wait for
+            answers, such as ``protocol``, have no effect.
         prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
         cluster: The address is one node of a Redis Cluster.
         timeout: Seconds for one operation.
@@ -63,7 +69,7 @@ class Connection:
         self.prefix = prefix
         self.cluster = cluster
         self.where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-        self._url = url
+        self._url = _without_ours(url)
         self._deadlines = Deadlines(timeout)
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
@@ -187,6 +193,11 @@ class Connection:
         )
         self._lane = Lane(pool)
         return Redis.from_pool(pool)
+
+
+def _without_ours(url: str) -> str:
+    start, mark, query = url.partition("?")
+    return start + mark + "&".join(each for each in query.split("&") if each.partition("=")[0] not in _OURS)
 
 
 _encoded = lru_cache(4096)(encode_id)

@@ -55,7 +55,8 @@ class Lane:
 
     async def _instead_of(self, connection: Any) -> Any:
         if connection is not None:
-            await connection.disconnect()
+            # Not waited for: who is cancelled there would leave it counted as in use.
+            await connection.disconnect(nowait=True)
             await self._pool.release(connection)
         return await self._pool.get_connection()
 
@@ -99,6 +100,7 @@ async def _answer(connection: Any, command: bytes) -> Any:
 
 
 def _is_clean(connection: Any) -> bool:
-    """Whether the server has neither closed it nor sent what nobody asked for; not if that can't be seen."""
-    reader = getattr(connection, "_reader", None)
-    return reader is not None and not getattr(reader, "_buffer", b"?") and not reader.at_eof()
+    """Whether nobody closed or reset it, or sent what nobody asked for; not if that can't be seen."""
+    reader: Any = getattr(connection, "_reader", None)
+    unread: Any = getattr(reader, "_buffer", b"?")
+    return not (unread or reader.at_eof() or reader.exception())

@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -65,6 +68,36 @@ def each(*groups: dict[str, Call]) -> list[object]:
     return [pytest.param(call, id=name) for group in groups for name, call in group.items()]
 
 
+@asynccontextmanager
+async def _reset_by(port: int) -> AsyncIterator[str]:
+    """The address of a relay to a server: what the server closes is reset."""
+    handlers: set[asyncio.Task[object] | None] = set()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.current_task())
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def there() -> None:
+            while piece := await reader.read(65536):
+                far_writer.write(piece)
+            far_writer.write_eof()
+
+        asking = asyncio.create_task(there())
+        while piece := await far_reader.read(65536):
+            writer.write(piece)
+        asking.cancel()
+        await asyncio.wait([asking])
+        near = writer.get_extra_info("socket")
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        far_writer.close()
+        await far_writer.wait_closed()
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*(each for each in handlers if each))
+
+
 @pytest.fixture
 async def backend(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBackend]:
     """An empty prefix of a real server."""
@@ -114,6 +147,48 @@ async def test_a_connection_closed_while_idle_costs_nothing(own_valkey: Valkey) 
         own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
         await asyncio.sleep(0.1)
         assert await backend.threads.header("t") is not None
+
+
+async def test_a_connection_reset_while_idle_costs_nothing(own_valkey: Valkey) -> None:
+    """What stands between forgets a connection without a word, and answers the next packet with a reset."""
+    async with _reset_by(own_valkey.port) as url, backend_on(url) as backend:
+        await grown(backend.threads, "t", LOG)
+        lane = backend.threads._connection._lane
+        assert lane is not None
+        await backend.threads.header("t")
+        await backend.threads.header("t")  # the first call of a script goes by its text, elsewhere
+        own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")  # the relay passes it on as a reset
+        reader = lane.ready[0]._reader
+        await asyncio.sleep(0.1)
+        assert reader.exception() is not None
+        assert await backend.threads.header("t") is not None
+
+
+async def test_a_call_that_is_cancelled_while_it_replaces_a_connection_keeps_none(own_valkey: Valkey) -> None:
+    """Each one that stays counted as in use is one less, until the process is started again."""
+    async with backend_on(own_valkey.url) as backend:
+        await grown(backend.threads, "t", LOG)
+        lane = backend.threads._connection._lane
+        assert lane is not None
+        for turns in range(6):
+            await backend.threads.header("t")
+            own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
+            await asyncio.sleep(0.1)
+            call = asyncio.create_task(backend.threads.header("t"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+            assert set(lane._pool._in_use_connections) == set(lane.ready)
+
+
+async def test_what_an_address_says_of_the_protocol_changes_nothing(own_valkey: Valkey) -> None:
+    """An address is copied from another application, whose driver reads other answers."""
+    async with backend_on(f"{own_valkey.url}?protocol=3&decode_responses=true&max_connections=1") as backend:
+        for _ in range(2):  # the first call of a script goes by its text
+            assert await backend.threads.header("none") is None
+        await asyncio.gather(*(grown(backend.threads, f"t{n}", LOG) for n in range(3)))
+        assert len([each async for each in backend.threads.scan()]) == 3
 
 
 async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valkey) -> None:
