@@ -108,6 +108,8 @@ class Loop:
         if seen is None:
             return None
         try:
+            if _first_answer(seen, call) is not None:
+                return None
             check_fence(seen, call)
             outcome = decide(seen)
             decision = outcome if isinstance(outcome, Decision) else await outcome

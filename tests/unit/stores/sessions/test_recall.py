@@ -147,3 +147,16 @@ async def test_a_large_session_is_looked_at(
     place.records.calls.clear()
     await ended(store)
     assert place.records.calls == ["view", "commit"]
+
+
+async def test_an_operation_that_was_just_remembered_is_known(store: RecordSessions) -> None:
+    """An id stands for one request: under that of the start, another change must not pass for a new one."""
+    await begun(store, operation_id="o")
+
+    with pytest.raises(IdempotencyConflictError):
+        await store.update_run("s", "r", RunChange(status=RunStatus.FAILED), operation_id="o")
+
+    run = await store.get_run("s", "r")
+    assert run is not None
+    assert run.status is RunStatus.RUNNING
+    await begun(store, operation_id="o")
