@@ -7,7 +7,7 @@ Redis, ``flush="exit"``), and then goes back to a checkpoint that the thread sti
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,7 +67,7 @@ class OpenedState:
     Attributes:
         values: The custom state.
         notes: What had to be put right, for the session's receipts.
-        left: The run of a turn that an earlier execution left behind.
+        left: The run of a turn that an earlier execution left behind; those who watch were told.
     """
 
     values: Mapping[str, Any]
@@ -118,11 +118,17 @@ class StateKeeper:
     # -- open
 
     async def open(
-        self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+        self,
+        request: OpenSessionInput,
+        header: HotHeader,
+        kept: SliceState,
+        source: SessionState | None,
+        tell: Callable[[str], Awaitable[None]] | None = None,
     ) -> OpenedState:
         """Create the state, or bring it where the thread is; takes the epoch in the session store.
 
         ``kept`` is the thread's slice, ``source`` the state of the session that this one is a fork of.
+        ``tell`` is told of a run that was left behind, before its end is stored.
 
         Raises:
             FencedError: A newer open has the session.
@@ -145,7 +151,7 @@ class StateKeeper:
                 state, notes = await self._follow_cut(request, state, header)
             elif header.head.position == header.committed:
                 state, notes = await self._catch_up(request, state, header, kept)
-        left = await self._settle_run(request, state, header)
+        left = await self._settle_run(request, state, header, tell)
         values = _state_staging.shown(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
@@ -153,7 +159,11 @@ class StateKeeper:
         return OpenedState(values, notes, left)
 
     async def _settle_run(
-        self, request: OpenSessionInput, state: SessionState, header: HotHeader
+        self,
+        request: OpenSessionInput,
+        state: SessionState,
+        header: HotHeader,
+        tell: Callable[[str], Awaitable[None]] | None,
     ) -> str | None:
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
         await self.children.cut(session_id, request.cut_children, epoch)
@@ -163,6 +173,9 @@ class StateKeeper:
                 await _state_runs.give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
             await self.children.left(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
+            if tell is not None:
+                # First: an open that dies on its way is done again, and knows of the run no longer.
+                await tell(run_id)
             await _state_runs.give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
             await self.children.left(session_id, epoch)
             return run_id

@@ -91,13 +91,17 @@ class Streaming:
         ``left`` is the run of a turn that an earlier execution left behind.
         """
         if left is not None:
-            cut = made.turn_is_cut(left, RunStatus.SUPERSEDED, "superseded")
-            await self._tell(request.session_id, left, epoch, [cut])
+            await self.left_behind(request.session_id, left, epoch)
         if request.abandoned is not None:
             cut = made.turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
             await self._tell(request.session_id, request.abandoned, epoch, [cut])
         if request.rewind_to is not None:
             await self._resync(request.session_id, epoch)
+
+    async def left_behind(self, session_id: str, run_id: str, epoch: int) -> None:
+        """An earlier execution was terminated within this run."""
+        cut = made.turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
+        await self._tell(session_id, run_id, epoch, [cut])
 
     async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""

@@ -134,7 +134,8 @@ class SessionActivities:
             kept = await self._open_state(request, header, stored)
             tidy = await followed(self._threads, tidy)
             suspended = await self._suspended(request, header, stored)
-            await self._streams.opened(request, epoch, kept.left or _cut_off(request, opened, found))
+            left = _cut_off(request, opened, found) if kept.left is None else None
+            await self._streams.opened(request, epoch, left)
         return OpenSessionResult(
             handle=tidy.handle(),
             facts=agent.facts(),
@@ -233,7 +234,11 @@ class SessionActivities:
         if self._states is None:
             return OpenedState(stored.values)
         source = await self._states.source(request, header) if request.mode == "fork" else None
-        return await self._states.open(request, header, stored, source)
+
+        async def tell(run_id: str) -> None:
+            await self._streams.left_behind(request.session_id, run_id, header.epoch)
+
+        return await self._states.open(request, header, stored, source, tell)
 
     async def _new_state(self, request: OpenSessionInput) -> SliceState:
         agent = self._agents.get(request.agent)

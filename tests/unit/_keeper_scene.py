@@ -1,5 +1,6 @@
 """A session over memory stores, driven as the activities drive it."""
 
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any
 
@@ -31,7 +32,13 @@ class Scene:
         self.head = EMPTY
         self.kept = SliceState(agent="main")
 
-    async def open(self, *, reopen: Head | None = None, abandoned: str | None = None) -> tuple[Receipt, ...]:
+    async def open(
+        self,
+        *,
+        reopen: Head | None = None,
+        abandoned: str | None = None,
+        tell: Callable[[str], Awaitable[None]] | None = None,
+    ) -> tuple[Receipt, ...]:
         """Open, or open again and keep the thread up to ``reopen``; what had to be put right."""
         self.epoch += 1
         heads = None if reopen is None else ReopenHeads(known=reopen, turn_start=reopen)
@@ -42,7 +49,7 @@ class Scene:
             OpenThread("s", self.epoch, "o", create=Create.AUTO, rewind_to=reopen, slice=self._slice())
         )
         self.head = opened.header.head
-        return (await self.keeper.open(request, opened.header, self.kept, None)).notes
+        return (await self.keeper.open(request, opened.header, self.kept, None, tell)).notes
 
     def backup(self) -> dict[str, Any]:
         """The session store as it is now; the thread's store has none."""

@@ -127,6 +127,25 @@ async def test_a_turn_whose_run_was_superseded_leaves_nothing_staged() -> None:
     assert await scene.store.list_staged("s") == []
 
 
+async def test_an_open_that_dies_as_it_tells_of_a_run_left_behind_tells_again() -> None:
+    """A page would show the turn at work for ever: who is asked next knows only of runs under way."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    told: list[str] = []
+
+    async def tell(run_id: str) -> None:
+        told.append(run_id)
+        if len(told) == 1:
+            raise StoreUnavailableError("killed here")
+
+    with pytest.raises(StoreUnavailableError):
+        await scene.open(tell=tell)
+    await scene.open(tell=tell)
+    await scene.open(tell=tell)
+    assert told == ["r1", "r1"]
+
+
 async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
     """Its few attempts are over in a second, and each would do the tool's work again."""
     scene = Scene()
