@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
+from helix_temporal import errors
 from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.steps import SaveValuesInput
@@ -20,6 +21,7 @@ from helix_temporal.workflows._conversation import Conversation
 
 _SAVES: Final = 3
 _SAVED_AGAIN: Final = "saved-again"
+_ANSWERS_OUTLAST: Final = "answers-outlast-a-store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +224,20 @@ def describe(error: BaseException) -> str:
     return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
 
 
-def is_saved(receipts: Sequence[Receipt]) -> bool:
-    """Whether what was to be saved is, or is another execution's by now."""
-    saves = [each for each in receipts if each.name == "save"]
-    return all(each.ok or each.detail.startswith(FencedError.__name__) for each in saves)
+def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
+    """Whether an end now would lose who sleeps below, or an answer that was taken: it is saved nowhere."""
+    failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
+    if all(each.startswith(FencedError.__name__) for each in failed):
+        return False  # saved, or another execution's by now
+    if ending.suspended is not None:
+        return True
+    passes = not all(_is_permanent(each) for each in failed)
+    return passes and ending.known is not None and workflow.patched(_ANSWERS_OUTLAST)
+
+
+def _is_permanent(detail: str) -> bool:
+    kind = getattr(errors, detail.split(":", 1)[0], None)
+    return isinstance(kind, type) and issubclass(kind, errors.HelixError) and not kind.retryable
 
 
 def _known(ending: Ending) -> dict[str, Any]:

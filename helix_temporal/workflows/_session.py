@@ -27,7 +27,7 @@ from helix_temporal.workflows._calls import (
 )
 from helix_temporal.workflows._conversation import Conversation, open_conversation
 from helix_temporal.workflows._events import Events, given
-from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe, is_saved
+from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe, is_lost
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
 from helix_temporal.workflows._live import Handlers, Live
 from helix_temporal.workflows._rewinds import carry_out
@@ -293,6 +293,8 @@ class AgentSession:
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: not live.may_end)
         if live.waits.turn is not None:
             live.exit = ExitReason.SUSPENDED
+        elif live.exit is ExitReason.SUSPENDED:
+            live.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if live.exit in _PAUSES else "completed"
         known, asleep = live.waits.known(), live.waits.suspension()
         ending = Ending(*self._unsaved(), status, **self._live.waits.to_save())
@@ -304,7 +306,7 @@ class AgentSession:
         live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
-        if asleep is not None and not is_saved(live.receipts):
+        if is_lost(live.receipts, ending):
             await self._pause()
             return False
         if ends():
@@ -319,7 +321,7 @@ class AgentSession:
         return True
 
     async def _pause(self) -> None:
-        """Nobody but this execution knows who sleeps below: it may not end before that is saved."""
+        """Nobody but this execution knows what is not saved: it may not end before that is."""
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(lambda: not self._live.may_end, timeout=_FLUSH_AGAIN)
         self._live.status = Status.SUSPENDED

@@ -81,12 +81,8 @@ class Sleepers:
         """Whether the call has to wait: asleep, or behind one that is."""
         if self.ending:
             return False
-        if self.in_order and any(
-            before < at and not self._wakes(self._asleep[before]) for before in self._asleep
-        ):
-            return True
         wait = self._asleep.get(at)
-        return wait is not None and not self._wakes(wait)
+        return self._is_behind(at) or (wait is not None and not self._wakes(wait))
 
     def is_asleep(self, session_id: str) -> bool:
         """Whether that session waits for people."""
@@ -102,7 +98,9 @@ class Sleepers:
 
     def left(self) -> float | None:
         """Seconds until the first of them may go on although nobody has answered."""
-        times = [time for wait in self._asleep.values() for time in _deadlines(wait)]
+        # The time of one that waits for another to go on first wakes nobody.
+        first = [wait for wait in self._asleep.values() if wait.calls and not self._is_behind(wait.at)]
+        times = [time for wait in first for time in _deadlines(wait)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
     # -- woken
@@ -134,6 +132,10 @@ class Sleepers:
         gone = tuple(each for each in self.waits() if each.calls)
         self._asleep, self._letters, self.ending = {}, {}, False
         return gone
+
+    def _is_behind(self, at: int) -> bool:
+        asleep = self._asleep.items() if self.in_order else ()
+        return any(before < at and not self._wakes(wait) for before, wait in asleep)
 
     def _wakes(self, wait: ChildWait) -> bool:
         if not wait.calls:

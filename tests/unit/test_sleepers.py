@@ -121,3 +121,18 @@ def test_a_call_that_has_its_result_is_not_run_again(sleepers: Sleepers) -> None
     sleepers.sleep(asleep(1, question("q")))
     assert calls.to_run() == [2]
     assert [each.at for each in calls.known()] == [0]
+
+
+def test_the_time_of_one_that_has_to_wait_for_another_wakes_nobody(sleepers: Sleepers, clock: Clock) -> None:
+    """A session that found nothing to do each time would look again at once, for ever."""
+    sleepers.in_order = True
+    sleepers.take_up(
+        [
+            asleep(0, question("q"), until=2 * HOUR),
+            asleep(1, question("r", until=HOUR)),
+            asleep(2, until=HOUR, session="child0"),
+        ]
+    )
+    clock.now = HOUR
+    assert [sleepers.holds(at) for at in (0, 1, 2)] == [True, True, True]
+    assert sleepers.left() == 3600.0
