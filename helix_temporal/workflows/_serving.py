@@ -183,6 +183,7 @@ class Serving:
         self._live.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
+        self._calls.children.dismiss(self._live.open.request)
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
             self._live.inbox.put_back([*result.dropped, *result.left])

@@ -49,6 +49,7 @@ class Sleepers:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     _asleep: dict[int, ChildWait] = field(default_factory=dict)
     _letters: dict[str, list[RoutedSubmit]] = field(default_factory=dict)
+    _left: list[ChildWait] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self._asleep)
@@ -127,10 +128,17 @@ class Sleepers:
         letters = self._letters.pop(wait.session_id, []) if wait.calls else []
         return Woken(wait, tuple(letters), ends=self.ending, late=late)
 
+    def leave(self, at: int) -> None:
+        """The call has its result; it has it otherwise if it still sleeps: the agent has no such tool now."""
+        wait = self._asleep.pop(at, None)
+        if wait is not None and wait.calls:
+            self._letters.pop(wait.session_id, None)
+            self._left.append(wait)
+
     def dismiss(self) -> tuple[ChildWait, ...]:
         """Forget them all; those that have a turn to be ended."""
-        gone = tuple(each for each in self.waits() if each.calls)
-        self._asleep, self._letters, self.ending = {}, {}, False
+        gone = (*self._left, *(each for each in self.waits() if each.calls))
+        self._asleep, self._letters, self._left, self.ending = {}, {}, [], False
         return gone
 
     def _is_behind(self, at: int) -> bool:

@@ -55,6 +55,7 @@ class ToolCalls:
         """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
         while wanted := waits.to_run():
             for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
+                waits.sleepers.leave(at)
                 waits.found(at, outcome)
 
     def calls_agents(self, result: RunStepResult) -> bool:
@@ -79,6 +80,7 @@ class ToolCalls:
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
+                        step.sleepers.leave(at)
                         step.found(at, outcome)
         finally:
             for task in running.values():

@@ -202,7 +202,7 @@ class Turn:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if self._waits is not None and self._may_sleep(self._waits, result):
             return await self._while_some_sleep(self._waits, result, dropped)
-        if not result.waiting:
+        if not result.waiting and (self._waits is None or self._waits.turn is None):
             return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
             known = unanswerable(result)

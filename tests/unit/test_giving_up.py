@@ -4,6 +4,7 @@ from typing import Any
 
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.children import RoutedSubmit
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import CallPolicy, ExitReason, OpenHandle, SuspendedTurn, UserMessage
@@ -14,7 +15,7 @@ from helix_temporal.models.steps import (
     RunStepInput,
     RunStepResult,
 )
-from helix_temporal.models.suspensions import INTERRUPTED, WaitingCall
+from helix_temporal.models.suspensions import INTERRUPTED, ChildWait, PendingCall, SubmitInput, WaitingCall
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._turns import Turn
 from helix_temporal.workflows._waits import Waits
@@ -76,3 +77,28 @@ async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
     assert result.in_thread
     assert [each.id for each in calls.steps[0].inputs] == ["m"]
     assert turn.interrupted
+
+
+async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None:
+    """A deploy took the tool away while a person thought: no later call is taken for the old one."""
+    calls: Any = Forgetful()
+    waits = Waits(lambda: 0)
+    question = PendingCall(id="q", call_id="q", name="n")
+    suspended = SuspendedTurn(
+        head=ASKED,
+        start=EMPTY,
+        run_id="r",
+        steps=1,
+        messages=(UserMessage(id="m", text="go"),),
+        calls=(ToolCall(id="c", name="helper"),),
+        children=(ChildWait(session_id="s>h", call="a.0", calls=(question,)),),
+    )
+    waits.begin(suspended)
+    assert waits.sleepers.send("s>h", RoutedSubmit(id="1", reply_to="w", request=SubmitInput(call="q")))
+    request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
+    talk = Conversation(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    await Turn(calls, talk, number=1, max_steps=3, waits=waits).resume(suspended)
+    assert "There is no tool" in calls.steps[0].inputs[0].text
+    assert waits.turn is None
+    assert (waits.sleepers.waits(), waits.sleepers.pending()) == ((), ())
+    assert [each.session_id for each in waits.sleepers.dismiss()] == ["s>h"]
