@@ -27,6 +27,8 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 _AWAITING: Final = "suspended_awaiting_children"
 _MAX_OWNED: Final = 256
 """Calls of sub-agents that a root remembers the owners of."""
+_MAX_ANSWERED: Final = 32
+"""Of them, answered ones of one sub-agent."""
 _PASSED_OVER: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "status": SessionStatus.INTERRUPTED,
@@ -156,8 +158,13 @@ def _owners(root: SessionState, child: SessionState) -> dict[str, Any]:
     others = {
         call: owner for call, owner in root.client_tool_call_ownership.items() if owner != child.session_id
     }
-    mine = (*child.pending_client_tool_calls, *child.completed_client_tool_calls)
-    kept = others if len(others) + len(mine) <= _MAX_OWNED else {}
+    completed = sorted(child.completed_client_tool_calls.values(), key=lambda each: each.completed_at)
+    mine = (
+        *(each.tool_call_id for each in completed[-_MAX_ANSWERED:]),
+        *child.pending_client_tool_calls,
+    )
+    # Those that were told last are the last; what is still pending is told again by each wait.
+    kept = dict(list(others.items())[-max(_MAX_OWNED - len(mine), 1) :])
     return {"client_tool_call_ownership": kept | dict.fromkeys(mine, child.session_id)}
 
 

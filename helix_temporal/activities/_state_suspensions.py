@@ -17,6 +17,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     SuspendedChildWait,
     SuspensionContext,
+    newest_completed,
 )
 from helix_temporal.models.steps import StepInput
 from helix_temporal.models.suspensions import (
@@ -229,7 +230,7 @@ def _answered(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str,
     ids, pending = {each.id for each in answers}, state.pending_client_tool_calls
     return {
         "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ids},
-        "completed_client_tool_calls": completed,
+        "completed_client_tool_calls": newest_completed(completed),
     }
 
 

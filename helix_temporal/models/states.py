@@ -5,6 +5,7 @@ written in snake_case.  Unknown fields of a `SessionState` are kept when it is w
 older version of a program does not lose what a newer one stored.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -159,6 +160,16 @@ class CompletedClientToolCall(StoredModel):
     outcome: Literal["result", "error", "denied", "expired"]
     completed_at: Millis = 0
     result_hash: Text = ""
+
+
+MAX_COMPLETED_CALLS: Final = 256
+"""Answered calls that a session remembers; an answer to an older one is told ``not_pending``."""
+
+
+def newest_completed(completed: Mapping[str, CompletedClientToolCall]) -> dict[str, CompletedClientToolCall]:
+    """Those that a session remembers, so that its state does not grow with its age."""
+    newest = sorted(completed.values(), key=lambda each: (each.completed_at, each.tool_call_id))
+    return {each.tool_call_id: each for each in newest[-MAX_COMPLETED_CALLS:]}
 
 
 class SessionState(StoredModel):

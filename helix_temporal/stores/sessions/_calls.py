@@ -12,6 +12,7 @@ from helix_temporal.models.states import (
     SessionState,
     Submission,
     ToolResultSubmission,
+    newest_completed,
 )
 from helix_temporal.stores.sessions._codec import digest
 from helix_temporal.stores.sessions._decisions import Decision, Seen
@@ -58,7 +59,7 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     )
     after = seen.bumped(
         pending_client_tool_calls={**state.pending_client_tool_calls, name: answered},
-        completed_client_tool_calls={**state.completed_client_tool_calls, name: marker},
+        completed_client_tool_calls=newest_completed({**state.completed_client_tool_calls, name: marker}),
     )
     taken = Submission(status="submitted", completed_at=seen.now, new_version=after.version)
     return Decision(taken, after)

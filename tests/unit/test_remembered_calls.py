@@ -1,0 +1,49 @@
+"""What a session remembers of answered calls has a bound: sessions live for years."""
+
+from helix_temporal.activities._state_children import _owners
+from helix_temporal.activities._state_suspensions import _answered
+from helix_temporal.models.states import (
+    MAX_COMPLETED_CALLS,
+    CompletedClientToolCall,
+    PendingClientToolCall,
+    SessionState,
+)
+from helix_temporal.models.suspensions import AnsweredCall
+
+
+def completed(count: int, name: str = "call") -> dict[str, CompletedClientToolCall]:
+    """So many, one a millisecond, the newest first as a store may give them back."""
+    return {
+        f"{name}-{at}": CompletedClientToolCall(
+            tool_call_id=f"{name}-{at}", outcome="result", completed_at=at + 1
+        )
+        for at in reversed(range(count))
+    }
+
+
+def test_a_session_forgets_the_oldest_of_very_many_answered_calls() -> None:
+    """Its state is read and written with each turn."""
+    full = completed(MAX_COMPLETED_CALLS)
+    state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls=full)
+    newest = AnsweredCall(id="newest", outcome="result", when=10_000)
+    kept = _answered(state, [newest])["completed_client_tool_calls"]
+    assert len(kept) == MAX_COMPLETED_CALLS
+    assert "call-0" not in kept
+    assert {"newest", "call-1", f"call-{MAX_COMPLETED_CALLS - 1}"} <= kept.keys()
+
+
+def test_a_root_forgets_the_oldest_owners_first() -> None:
+    """An answer to a call that is pending must find its way, however many there were before."""
+    owned = {f"old-{at}": "other" for at in range(256)}
+    root = SessionState(session_id="r", agent_type="a", client_tool_call_ownership=owned)
+    pending = PendingClientToolCall(tool_call_id="open", tool_name="sign")
+    child = SessionState(
+        session_id="child",
+        agent_type="a",
+        pending_client_tool_calls={"open": pending},
+        completed_client_tool_calls=completed(100, "done"),
+    )
+    found = _owners(root, child)["client_tool_call_ownership"]
+    assert len(found) == 256
+    assert (found["open"], found["done-99"], found["old-255"]) == ("child", "child", "other")
+    assert {"done-0", "old-0"}.isdisjoint(found)
