@@ -297,7 +297,7 @@ class SessionClient(Answering):
         Raises:
             TimeoutError: No worker took it up within a minute.
         """
-        fields = {} if run_id is None else {"run_id": run_id}
+        fields: dict[str, Any] = {} if run_id is None else {"run_id": run_id}
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
         found = await self._updates.if_running(session_id, "stop", request, StopResult)
         if found is None:

@@ -158,6 +158,7 @@ async def suspended_turn(
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
     ended = {at for at, each in known.items() if each.result is not None}
     children = tuple(each for each in suspended.children if each.at not in ended)
+    asleep: dict[str, Any] = {"children": children} if children else {}
     return SuspendedTurn(
         head=header.head,
         start=start,
@@ -168,7 +169,7 @@ async def suspended_turn(
         calls=tuple(_small(call) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
-        **({"children": children} if children else {}),
+        **asleep,
     )
 
 

@@ -124,7 +124,7 @@ def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after:
 
 
 def _start(state: SessionState) -> SessionInput:
-    elsewhere = {} if state.thread_id is None else {"thread_id": state.thread_id}
+    elsewhere: dict[str, Any] = {} if state.thread_id is None else {"thread_id": state.thread_id}
     return SessionInput(session_id=state.session_id, agent=state.agent_type, mode="continue", **elsewhere)
 
 

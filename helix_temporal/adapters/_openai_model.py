@@ -46,7 +46,8 @@ class OpenAIModel(ABC):
         cache_by: CacheBy | None,
     ) -> None:
         self._connection = Connection(type(self).__name__, client, options, ours)
-        self._fields, self._cache_by = fields, cache_by
+        self._fields = fields
+        self._cache_by: CacheBy | None = cache_by
 
     @abstractmethod
     def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:

@@ -66,6 +66,7 @@ def again(
     wait = woken.wait
     if woken.ends or woken.late:
         return ending(wait, link, request.metadata)
+    letters: dict[str, Any] = {"submits": woken.letters} if woken.letters else {}
     return SessionInput(
         session_id=wait.session_id,
         agent=wait.agent,
@@ -73,7 +74,7 @@ def again(
         options=_options(exits=exits),
         messages=(message,),
         parent=link,
-        woken=Wake(**({"submits": woken.letters} if woken.letters else {})),
+        woken=Wake(**letters),
         **_metadata(request.metadata),
     )
 

@@ -146,12 +146,11 @@ class Finaliser:
         return receipts
 
     async def _flush_once(self, talk: Conversation, ending: "Ending") -> Receipt:
+        fields: dict[str, Any] = {"ends": False} if ending.stays else {}
+        if ending.in_slice:
+            fields["slice_version"] = talk.handle.slice_version
         request = FlushThreadInput(
-            thread_id=talk.request.thread_id,
-            epoch=talk.handle.epoch,
-            closes=ending.closes,
-            **({"ends": False} if ending.stays else {}),
-            **({"slice_version": talk.handle.slice_version} if ending.in_slice else {}),
+            thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=ending.closes, **fields
         )
         receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
         if flushed is None:

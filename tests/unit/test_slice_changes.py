@@ -1,6 +1,7 @@
 """Which keys changed where: a state of any earlier turn becomes the present one, as far as is known."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,7 @@ def at(position: int) -> Head:
 
 
 def stepped(
-    kept: SliceState, run_id: str | None, position: int, *, staged: bool = False, **fields: object
+    kept: SliceState, run_id: str | None, position: int, *, staged: bool = False, **fields: Any
 ) -> SliceState:
     """The slice after a whole turn of one step."""
     request = RunStepInput(

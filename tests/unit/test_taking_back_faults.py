@@ -231,6 +231,7 @@ async def test_a_request_whose_open_fails_is_carried_out_once(
     wanted = await whole.ask(await kind(whole))
     expected = (await whole.users(), await whole.state())
     assert (wanted.done, expected[1][1]) == (True, await whole.head())
+    number = 0
     for number in range(MOST_CALLS):
         scene = await a_scene(tiered=tiered)
         request = await kind(scene)
@@ -256,6 +257,7 @@ async def test_a_request_whose_open_fails_is_carried_out_once(
 @pytest.mark.parametrize("kind", [rewind, restore])
 async def test_a_turn_between_the_failure_and_the_retry_stays(tiered: bool, after: bool, kind: Any) -> None:
     """Others talk to the session meanwhile: what was taken back is gone, and the retry takes nothing more."""
+    number = 0
     for number in range(MOST_CALLS):
         scene = await a_scene(tiered=tiered)
         request = await kind(scene)

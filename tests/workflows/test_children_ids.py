@@ -1,5 +1,7 @@
 """Ids of sub-agents' sessions: nobody else's session begins under one, and those that are there go on."""
 
+from typing import Any
+
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -61,7 +63,7 @@ async def test_a_session_that_is_no_sub_agents_is_refused_by_its_workflow(
     """Whoever starts it: a program may do without our client."""
     child = f"{sid}>helper"
     await crew.sessions.ask(sid, "hello", agent="helper")
-    source = {"fork_from": ForkFrom(thread_id=sid)} if mode == "fork" else {}
+    source: dict[str, Any] = {"fork_from": ForkFrom(thread_id=sid)} if mode == "fork" else {}
     hello = UserMessage(id="m-1", text="hello")
     start = SessionInput(session_id=child, agent="helper", mode=mode, messages=(hello,), **source)
     assert await refused(crew, start) == "InvalidIdError"
