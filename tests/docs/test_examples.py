@@ -110,7 +110,7 @@ def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> N
         assert process.stdout is not None
         first, second = process.stdout.readline(), process.stdout.readline()
     assert f"'{variables['HELIX_TASK_QUEUE']}-maintenance'" in first
-    assert second.count("helix-janitor/") == 4
+    assert second.count("helix-janitor/") == 5
 
 
 @pytest.mark.parametrize(
