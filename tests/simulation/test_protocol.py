@@ -11,7 +11,7 @@ from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
 SEEDS = 5_000
-PARTS = 4
+PARTS = 8
 FAULTS = (
     "crash",
     "zombie",
@@ -85,6 +85,22 @@ class TestThirdPart(Promises):
 
 class TestFourthPart(Promises):
     part = 3
+
+
+class TestFifthPart(Promises):
+    part = 4
+
+
+class TestSixthPart(Promises):
+    part = 5
+
+
+class TestSeventhPart(Promises):
+    part = 6
+
+
+class TestEighthPart(Promises):
+    part = 7
 
 
 def test_every_fault_happens() -> None:
