@@ -128,6 +128,9 @@ async def _request(reader: asyncio.StreamReader) -> Asked | None:
         return None
     first, *lines = head.strip().split("\r\n")
     method, path, _ = first.split(" ")
+    if method == "PRI":
+        # A client of a server that had this port before it came back to speak HTTP/2 with it.
+        return None
     headers = {
         name.strip().lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)
     }

@@ -50,16 +50,22 @@ def run_chunk(first: int, count: int) -> Figures:
     """Some seeds, one after the other."""
     # Abandoned tasks and refused compactions are what a simulation is made of.
     logging.disable(logging.WARNING)
-    figures = Figures(seeds=count)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for seed in range(first, first + count):
-            verdict = simulate(seed)
-            figures.seen += verdict.seen
-            if verdict.why:
-                figures.failed += 1
-                figures.violations[seed] = verdict.why
-    logging.disable(logging.NOTSET)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return _simulated(range(first, first + count))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _simulated(seeds: range) -> Figures:
+    figures = Figures(seeds=len(seeds))
+    for seed in seeds:
+        verdict = simulate(seed)
+        figures.seen += verdict.seen
+        if verdict.why:
+            figures.failed += 1
+            figures.violations[seed] = verdict.why
     return figures
 
 
