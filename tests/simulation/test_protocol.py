@@ -60,6 +60,7 @@ class Promises:
     part: int
 
     @pytest.mark.slow
+    @pytest.mark.timeout(600)
     def test_hold_under_every_fault(self) -> None:
         """What users saw answered is in the thread, once and in order, whatever failed on the way."""
         count = SEEDS // PARTS
