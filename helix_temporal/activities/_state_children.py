@@ -163,7 +163,7 @@ def _owners(root: SessionState, child: SessionState) -> dict[str, Any]:
         *(each.tool_call_id for each in completed[-_MAX_ANSWERED:]),
         *child.pending_client_tool_calls,
     )
-    # Those that were told last are the last; what is still pending is told again by each wait.
+    # The first go where there are too many: the oldest, where the store keeps the order of a mapping.
     kept = dict(list(others.items())[-max(_MAX_OWNED - len(mine), 1) :])
     return {"client_tool_call_ownership": kept | dict.fromkeys(mine, child.session_id)}
 

@@ -1,6 +1,7 @@
 """Checks of what a user configures."""
 
 import re
+from datetime import timedelta
 from typing import Final
 
 from helix_temporal.errors import InvalidConfigError
@@ -27,6 +28,11 @@ def check_count(value: object, what: str) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidConfigError(f"{what} must be at least 1, got {value!r}")
+
+
+def in_seconds(value: float | timedelta | None) -> float | None:
+    """A time as a number of seconds; None stays None."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def check_seconds(value: object, what: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final, overload
 
 from pydantic import BaseModel, JsonValue
 
+from helix_temporal.agents._checks import in_seconds
 from helix_temporal.agents._signature import read_signature
 from helix_temporal.agents._tool import Tool, ToolContext
 from helix_temporal.errors import InvalidConfigError, InvalidRequestError
@@ -74,7 +75,7 @@ def client_tool(
     Raises:
         InvalidConfigError: The name, the schema or the time is outside what is allowed.
     """
-    within = answer_within.total_seconds() if isinstance(answer_within, timedelta) else answer_within
+    within = in_seconds(answer_within)
     if not isinstance(what, str):
         signature = read_signature(what, ToolContext)
         return ClientTool(

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, JsonValue
 
 from helix_temporal.agents._agent import Agent
-from helix_temporal.agents._checks import check_name, check_seconds
+from helix_temporal.agents._checks import check_name, check_seconds, in_seconds
 from helix_temporal.agents._tool import Tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread, ToolFacts
@@ -108,11 +108,9 @@ def agent_tool(
     Raises:
         InvalidConfigError: A name or an option is outside what is allowed.
     """
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    seconds, begins = in_seconds(timeout), in_seconds(start_within)
     check_seconds(seconds, f"tool {name!r}: timeout")
-    within, begins = answer_within, start_within
     if begins is not None:
-        begins = begins.total_seconds() if isinstance(begins, timedelta) else begins
         check_seconds(begins, f"tool {name!r}: start_within")
     return AgentTool(
         name=name,
@@ -121,7 +119,7 @@ def agent_tool(
         parameters=_PARAMETERS if parameters is None else _schema(parameters),
         timeout=seconds,
         approval=approval,
-        answer_within=within.total_seconds() if isinstance(within, timedelta) else within,
+        answer_within=in_seconds(answer_within),
         agent=agent.name if isinstance(agent, Agent) else agent,
         thread=thread,
         task_queue=task_queue,

@@ -10,7 +10,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from helix_temporal.agents._calling import call
-from helix_temporal.agents._checks import check_count, check_name, check_seconds
+from helix_temporal.agents._checks import check_count, check_name, check_seconds, in_seconds
 from helix_temporal.agents._signature import Signature, explain, read_signature
 from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models._json import JsonObject, check_json
@@ -238,19 +238,15 @@ def tool(
             handler=_FunctionHandler(function, signature),
             description=description if description is not None else signature.description,
             parameters=signature.schema,
-            timeout=None if timeout is None else _seconds(timeout),
-            heartbeat=None if heartbeat is None else _seconds(heartbeat),
+            timeout=in_seconds(timeout),
+            heartbeat=in_seconds(heartbeat),
             attempts=attempts,
-            deadline=None if deadline is None else _seconds(deadline),
+            deadline=in_seconds(deadline),
             approval=approval,
-            answer_within=None if answer_within is None else _seconds(answer_within),
+            answer_within=in_seconds(answer_within),
         )
 
     return make if function is None else make(function)
-
-
-def _seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _outcome(result: Any, name: str) -> ToolOutcome:

@@ -30,6 +30,7 @@ from helix_temporal.workflows._child_starts import (
     task_message,
 )
 from helix_temporal.workflows._child_waits import ChildWaits, signal
+from helix_temporal.workflows._clock import now_ms
 from helix_temporal.workflows._sleepers import Woken
 
 SESSION_WORKFLOW: Final = "helix.session"
@@ -91,7 +92,7 @@ class Children:
         One whose session has ended, since it waits for people, goes on from there once it is called again.
         A cancel is passed on to the child, which is then waited for.
         """
-        wait = should_wait(facts, request, _now())
+        wait = should_wait(facts, request, now_ms())
         link = self._link(request.session_id, wait.call)
         if link.depth > MAX_DEPTH:
             return refused(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
@@ -180,7 +181,7 @@ class Children:
         wait, child = woken.wait, _Child(start.session_id)
         if start.woken is not None and not start.woken.ends:
             self.waits.woke(wait)
-        limit = seconds_left(facts, start, wait, _now())
+        limit = seconds_left(facts, start, wait, now_ms())
         task = self._begin(child, facts, start, limit)
         try:
             await _awaited(child, task)
@@ -204,7 +205,7 @@ class Children:
             result = failed(failure, facts, child.session_id, wait.used)
         if woken.late:
             result = late(facts, child.session_id, result.usage)
-        return called(result, facts, timedelta(milliseconds=_now() - wait.since))
+        return called(result, facts, timedelta(milliseconds=now_ms() - wait.since))
 
     def _slept(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
         ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
@@ -325,7 +326,3 @@ async def _pass_on(child: _Child) -> None:
         return  # once it has started
     if child.handle is None or not child.handle.done():
         await signal(workflow_id(child.session_id), "interrupt")
-
-
-def _now() -> int:
-    return int(workflow.now().timestamp() * 1000)

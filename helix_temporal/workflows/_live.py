@@ -33,6 +33,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.suspensions import PendingCall
 from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._child_waits import ChildWaits, may_sleep
+from helix_temporal.workflows._clock import now_ms
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._inbox import Inbox
 from helix_temporal.workflows._rewinds import Rewinds
@@ -102,7 +103,7 @@ class Live:
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
         known = carried.answered_calls if carried else ()
-        waits = Waits(_now, known, lambda: may_sleep(live.options.suspend))
+        waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend))
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
@@ -368,7 +369,3 @@ class Handlers:
 
     def _on_status(self) -> SessionInfo:
         return self._live.status_of(self._input)
-
-
-def _now() -> int:
-    return int(workflow.now().timestamp() * 1000)

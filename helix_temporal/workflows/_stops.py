@@ -41,8 +41,7 @@ class Stops:
         if self._live.turn is None or self._live.turn_task is None:
             return StopResult(stopping=False)
         under_way = self._live.turn.run_id
-        # A turn that is run again goes by another name; those who stop it know the first one.
-        if request.run_id not in {None, under_way, under_way.split(".", 1)[0]}:
+        if not _means(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
             await self._interrupt()
@@ -54,7 +53,7 @@ class Stops:
     def _stop_suspended(self, request: StopRequest) -> StopResult:
         assert self._live.waits.turn is not None
         under_way = self._live.waits.turn.run_id
-        if request.run_id not in {None, under_way, (under_way or "").split(".", 1)[0]}:
+        if not _means(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         self._live.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
@@ -72,3 +71,9 @@ class Stops:
         if self._live.turn is None and self._input.parent is not None:
             self._live.interrupted = True
         await self._interrupt()
+
+
+def _means(request: StopRequest, under_way: str | None) -> bool:
+    """Whether it is this run's turn that is to be stopped."""
+    # A turn that is run again goes by another name; those who stop it know the first one.
+    return request.run_id in {None, under_way, (under_way or "").split(".", 1)[0]}

@@ -8,7 +8,6 @@ from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.steps import (
     ChildEnd,
     EndTurnInput,
-    OpenSessionInput,
     OpenSessionResult,
     ReopenHeads,
     RunStepInput,
@@ -16,8 +15,8 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
 )
 from tests.chaos._agent import AGENT, HELPERS
-from tests.chaos._scenes import scene, talked
-from tests.chaos._stage import Stage, Task, run_of, step_input, tool_results
+from tests.chaos._scenes import next_step, scene, talked
+from tests.chaos._stage import Stage, Task, open_input, run_of, step_input, tool_results
 from tests.chaos._waiting_scenes import answered
 
 ASKED = "agents=3"
@@ -50,10 +49,7 @@ def ended(session: str, epoch: int, step: RunStepResult) -> RunStepInput:
 
 @scene("helix.sessions.run_step")
 async def a_step_that_calls_sub_agents(stage: Stage, session: str) -> Task:
-    handle = (await talked(stage, session)).handle
-    return stage.task(
-        "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", ASKED)])
-    )
+    return await next_step(stage, session, ASKED)
 
 
 @scene("helix.sessions.run_step")
@@ -79,11 +75,9 @@ async def a_turn_that_ends_with_the_answers_of_sub_agents(stage: Stage, session:
 @scene("helix.sessions.open")
 async def a_session_is_aborted_while_sub_agents_work(stage: Stage, session: str) -> Task:
     opened, step = await calling(stage, session)
-    request = OpenSessionInput(
-        session_id=session,
-        thread_id=session,
-        agent=AGENT,
-        owner="run-1",
+    request = open_input(
+        session,
+        "run-1",
         mode="continue",
         reopen=ReopenHeads(known=opened.handle.head, turn_start=opened.handle.head),
         abandoned=run_of("u2"),
@@ -129,20 +123,16 @@ async def _above(stage: Stage, session: str) -> None:
 @scene("helix.sessions.open")
 async def a_sub_agents_session_opens(stage: Stage, session: str) -> Task:
     await _above(stage, session)
-    request = OpenSessionInput(
-        session_id=session, thread_id=session, agent=AGENT, owner="run-2", parent=link(session)
-    )
+    request = open_input(session, "run-2", parent=link(session))
     return stage.task("helix.sessions.open", request, run="run-2")
 
 
 @scene("helix.sessions.open")
 async def a_sub_agents_session_opens_as_a_fork(stage: Stage, session: str) -> Task:
     await _above(stage, session)
-    request = OpenSessionInput(
-        session_id=session,
-        thread_id=session,
-        agent=AGENT,
-        owner="run-2",
+    request = open_input(
+        session,
+        "run-2",
         mode="fork",
         fork_from=ForkFrom(thread_id=f"{session}-parent"),
         parent=link(session),

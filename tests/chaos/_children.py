@@ -81,7 +81,7 @@ class ChildKillCampaign(KillCampaign):
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         below, calls = await self._below(threads)
         events = list(Ledger(self._books).read())
-        findings = await self._paid(threads, below, calls, events)
+        findings = await self._paid(threads, below, calls, events) if self._keeps_usage else Findings()
         findings += check_books(events, below, self._deaths)
         findings += check_given(self._answerers.given, {**threads, **below}, events)
         for each in calls:
@@ -107,6 +107,11 @@ class ChildKillCampaign(KillCampaign):
             tasks = {each.message_id for each in level}
             level = [each for name, messages in read.items() for each in called(name, _own(messages, tasks))]
         return found, calls
+
+    @property
+    def _keeps_usage(self) -> bool:
+        """Whether the store of what was used outlasts the campaign."""
+        return True
 
     async def _paid(
         self,

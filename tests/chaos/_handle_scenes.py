@@ -10,7 +10,7 @@ from helix_temporal.models.handles import (
     TakeBackRequest,
 )
 from helix_temporal.models.sessions import ForkFrom
-from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
+from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.store_calls import DeleteSessionInput
 from helix_temporal.models.usage import (
     RecordUsageInput,
@@ -19,9 +19,8 @@ from helix_temporal.models.usage import (
     UsageQuery,
     UsageRollupInput,
 )
-from tests.chaos._agent import AGENT
 from tests.chaos._scenes import scene, talked
-from tests.chaos._stage import Stage, Task
+from tests.chaos._stage import Stage, Task, open_input
 
 LONG = "hello " * 4000
 
@@ -86,11 +85,9 @@ async def _taken_back(stage: Stage, session: str, opened: OpenSessionResult, **f
     """The open that carries out what was planned."""
     task = stage.task("helix.sessions.plan_take_back", _plan(session, **fields))
     plan = await stage.calm.attempt(task)
-    request = OpenSessionInput(
-        session_id=session,
-        thread_id=session,
-        agent=AGENT,
-        owner="run-1",
+    request = open_input(
+        session,
+        "run-1",
         mode="continue",
         rewind_to=plan.to,
         take_back=plan.record,
@@ -116,11 +113,9 @@ async def a_session_goes_back_to_a_checkpoint(stage: Stage, session: str) -> Tas
 @scene("helix.sessions.open")
 async def a_past_message_is_edited_in_a_fork(stage: Stage, session: str) -> Task:
     opened = await _two_turns(stage, f"{session}-source")
-    request = OpenSessionInput(
-        session_id=session,
-        thread_id=session,
-        agent=AGENT,
-        owner="run-2",
+    request = open_input(
+        session,
+        "run-2",
         mode="fork",
         fork_from=ForkFrom(thread_id=f"{session}-source", at=opened.handle.head.position),
     )

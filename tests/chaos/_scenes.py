@@ -5,14 +5,13 @@ Here those of sessions and tools; `tests.chaos._all_scenes` has them all.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AnswerRef, ForkFrom
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
-    OpenSessionInput,
     OpenSessionResult,
     PutTextInput,
     ReopenHeads,
@@ -21,7 +20,7 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from tests.chaos._agent import AGENT
-from tests.chaos._stage import Stage, Task, run_of, step_input, tool_results
+from tests.chaos._stage import Stage, Task, open_input, run_of, step_input, tool_results
 
 Play = Callable[[Stage, str], Awaitable[Task]]
 """Prepares the thread of a session id and schedules the task."""
@@ -64,30 +63,33 @@ async def talked(stage: Stage, session: str, *, flush: bool = True) -> OpenSessi
     return opened.model_copy(update={"handle": opened.handle.model_copy(update={"head": step.head})})
 
 
+async def next_step(stage: Stage, session: str, text: str, *, message_id: str = "u2") -> Task:
+    """The step that a message begins after the first turn."""
+    handle = (await talked(stage, session)).handle
+    request = step_input(session, handle.epoch, handle.head, [(message_id, text)])
+    return stage.task("helix.sessions.run_step", request)
+
+
 # -- sessions
-
-
-def _open(session: str, run: str, **fields: Any) -> OpenSessionInput:
-    return OpenSessionInput(session_id=session, thread_id=session, agent=AGENT, owner=run, **fields)
 
 
 @scene("helix.sessions.open")
 async def a_new_session_opens(stage: Stage, session: str) -> Task:
-    return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
+    return stage.task("helix.sessions.open", open_input(session, "run-2"), run="run-2")
 
 
 @scene("helix.sessions.open")
 async def a_cold_session_opens(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.cold(session, opened.handle.epoch)
-    return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
+    return stage.task("helix.sessions.open", open_input(session, "run-2"), run="run-2")
 
 
 @scene("helix.sessions.open")
 async def a_hot_session_with_half_a_turn_opens(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
-    return stage.task("helix.sessions.open", _open(session, "run-2"), run="run-2")
+    return stage.task("helix.sessions.open", open_input(session, "run-2"), run="run-2")
 
 
 @scene("helix.sessions.open")
@@ -95,38 +97,32 @@ async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
     heads = ReopenHeads(known=step.head, turn_start=opened.handle.head)
-    return stage.task("helix.sessions.open", _open(session, "run-1", mode="continue", reopen=heads))
+    return stage.task("helix.sessions.open", open_input(session, "run-1", mode="continue", reopen=heads))
 
 
 @scene("helix.sessions.open")
 async def a_session_is_rewound(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     await stage.turn(session, opened, message_id="u2")
-    request = _open(session, "run-1", mode="continue", rewind_to=opened.handle.head)
+    request = open_input(session, "run-1", mode="continue", rewind_to=opened.handle.head)
     return stage.task("helix.sessions.open", request)
 
 
 @scene("helix.sessions.open")
 async def a_session_opens_as_a_fork(stage: Stage, session: str) -> Task:
     await talked(stage, f"{session}-source")
-    request = _open(session, "run-2", mode="fork", fork_from=ForkFrom(thread_id=f"{session}-source"))
+    request = open_input(session, "run-2", mode="fork", fork_from=ForkFrom(thread_id=f"{session}-source"))
     return stage.task("helix.sessions.open", request, run="run-2")
 
 
 @scene("helix.sessions.run_step")
 async def a_plain_step(stage: Stage, session: str) -> Task:
-    handle = (await talked(stage, session)).handle
-    return stage.task(
-        "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", "hello")])
-    )
+    return await next_step(stage, session, "hello")
 
 
 @scene("helix.sessions.run_step")
 async def a_step_that_asks_for_tools(stage: Stage, session: str) -> Task:
-    handle = (await talked(stage, session)).handle
-    return stage.task(
-        "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", "tools=2")])
-    )
+    return await next_step(stage, session, "tools=2")
 
 
 @scene("helix.sessions.run_step")
@@ -157,10 +153,7 @@ async def a_step_with_a_message_that_was_put_aside(stage: Stage, session: str) -
 
 @scene("helix.sessions.run_step")
 async def a_message_that_was_answered_before(stage: Stage, session: str) -> Task:
-    handle = (await talked(stage, session)).handle
-    return stage.task(
-        "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u1", "hello")])
-    )
+    return await next_step(stage, session, "hello", message_id="u1")
 
 
 @scene("helix.sessions.end_turn")

@@ -191,7 +191,7 @@ class Stage:
 
     async def opened(self, session: str, *, run: str = "run-1", **fields: Any) -> OpenSessionResult:
         """Open a session."""
-        request = OpenSessionInput(session_id=session, thread_id=session, agent=AGENT, owner=run, **fields)
+        request = open_input(session, run, **fields)
         found: OpenSessionResult = await self.calm.attempt(self.task("helix.sessions.open", request, run=run))
         return found
 
@@ -234,6 +234,11 @@ class Stage:
 def run_of(message_id: str) -> str:
     """The run of the turn that begins with this message."""
     return f"run-of-{message_id}"
+
+
+def open_input(session: str, run: str, **fields: Any) -> OpenSessionInput:
+    """An open by one execution."""
+    return OpenSessionInput(session_id=session, thread_id=session, agent=AGENT, owner=run, **fields)
 
 
 def step_input(session: str, epoch: int, head: Any, texts: list[tuple[str, str]]) -> RunStepInput:

@@ -1,16 +1,13 @@
 """SIGKILL, and a Redis that is wiped, under trees of sessions that end while a sub-agent waits for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from helix_temporal.devstack import Valkey
-from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
-from tests.chaos._children import Called, ChildKillCampaign
-from tests.chaos._ledger import Event
-from tests.chaos._oracle import Findings
+from tests.chaos._children import ChildKillCampaign
 from tests.chaos._wipes import Wiping
 
 
@@ -34,12 +31,7 @@ class TreeKills(Wiping, ChildKillCampaign):
         self._options = self._options.model_copy(update={"suspend": "exit"})
         self._valkey = valkey
 
-    async def _paid(
-        self,
-        threads: Mapping[str, Sequence[Message]],
-        below: Mapping[str, Sequence[Message]],
-        calls: Sequence[Called],
-        events: Sequence[Event],
-    ) -> Findings:
+    @property
+    def _keeps_usage(self) -> bool:
         """What a wiped Redis knew of usage is gone with it."""
-        return Findings() if self._wipes else await super()._paid(threads, below, calls, events)
+        return not self._wipes

@@ -8,7 +8,6 @@ from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import ClientToolResponse, ToolResultSubmission
 from helix_temporal.models.steps import (
     EndTurnInput,
-    OpenSessionInput,
     OpenSessionResult,
     PutTextInput,
     RunStepInput,
@@ -19,8 +18,8 @@ from helix_temporal.models.steps import (
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall
 from helix_temporal.models.tool_results import ToolResult
 from tests.chaos._agent import AGENT
-from tests.chaos._scenes import scene, talked
-from tests.chaos._stage import Stage, Task, run_of, step_input, tool_results
+from tests.chaos._scenes import next_step, scene, talked
+from tests.chaos._stage import Stage, Task, open_input, run_of, tool_results
 
 ASKED = "waits=1 pays=1"
 LONG = "hello " * 4000
@@ -47,10 +46,7 @@ def answered(session: str, epoch: int, step: RunStepResult, **fields: Any) -> Ru
 
 @scene("helix.sessions.run_step")
 async def a_step_that_waits_for_people(stage: Stage, session: str) -> Task:
-    handle = (await talked(stage, session)).handle
-    return stage.task(
-        "helix.sessions.run_step", step_input(session, handle.epoch, handle.head, [("u2", ASKED)])
-    )
+    return await next_step(stage, session, ASKED)
 
 
 @scene("helix.sessions.run_step")
@@ -99,7 +95,7 @@ async def a_turn_that_ends_while_it_waits(stage: Stage, session: str) -> Task:
 
 
 def _opens(stage: Stage, session: str) -> Task:
-    request = OpenSessionInput(session_id=session, thread_id=session, agent=AGENT, owner="run-2")
+    request = open_input(session, "run-2")
     return stage.task("helix.sessions.open", request, run="run-2")
 
 

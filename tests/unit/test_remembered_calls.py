@@ -32,8 +32,8 @@ def test_a_session_forgets_the_oldest_of_very_many_answered_calls() -> None:
     assert {"newest", "call-1", f"call-{MAX_COMPLETED_CALLS - 1}"} <= kept.keys()
 
 
-def test_a_root_forgets_the_oldest_owners_first() -> None:
-    """An answer to a call that is pending must find its way, however many there were before."""
+def test_a_root_forgets_owners_that_it_was_told_of_before() -> None:
+    """An answer to a call that has just begun to wait must find its way, however many there were before."""
     owned = {f"old-{at}": "other" for at in range(256)}
     root = SessionState(session_id="r", agent_type="a", client_tool_call_ownership=owned)
     pending = PendingClientToolCall(tool_call_id="open", tool_name="sign")

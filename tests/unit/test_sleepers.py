@@ -6,19 +6,9 @@ from helix_temporal.models.children import RoutedSubmit
 from helix_temporal.models.suspensions import ChildWait, PendingCall, SubmitInput
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.workflows._sleepers import OpenCalls, Sleepers
+from tests.unit._clock import Clock
 
 HOUR = 3_600_000
-
-
-class Clock:
-    """Milliseconds that pass when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        """What time it is."""
-        return self.now
 
 
 @pytest.fixture

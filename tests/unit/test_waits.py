@@ -14,25 +14,15 @@ from helix_temporal.models.suspensions import (
 )
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.workflows._waits import Waits
+from tests.unit._clock import Clock
 
 HOUR = 3_600_000
 SINCE = 1_800_000_000_000
 
 
-class Clock:
-    """Milliseconds that pass when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = SINCE
-
-    def __call__(self) -> int:
-        """What time it is."""
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(SINCE)
 
 
 @pytest.fixture

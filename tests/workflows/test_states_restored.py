@@ -92,6 +92,14 @@ async def state_notes(stand: Stand, session_id: str) -> list[Receipt]:
     return [each for each in result.receipts if each.name == "state"]
 
 
+async def three_turns(stand: Stand, place: Place, session_id: str) -> None:
+    """Of one execution, in each of which a tool changes the state; the backup is from after the first."""
+    await stand.sessions.ask(session_id, "one", agent="main")
+    await place.backup.take()
+    await stand.sessions.ask(session_id, "two")
+    await stand.sessions.ask(session_id, "three")
+
+
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 async def test_a_state_several_turns_behind_gets_what_each_of_them_changed(place: Place, sid: str) -> None:
     """Tools changed it in turns that the backup does not have; the thread has them, and so has the state."""
@@ -121,10 +129,7 @@ async def test_a_session_that_is_open_meanwhile_brings_its_state_forward_with_it
     desk = Desk()
     desk.scripts[sid] = first_tools_then("done", "x")
     async with served(place, desk) as stand:
-        await stand.sessions.ask(sid, "one", agent="main")
-        await place.backup.take()
-        await stand.sessions.ask(sid, "two")
-        await stand.sessions.ask(sid, "three")
+        await three_turns(stand, place, sid)
         await place.backup.put_back()
         del desk.scripts[sid]
         assert (await stand.sessions.ask(sid, "four")).text == "13: four"
@@ -140,10 +145,7 @@ async def test_what_tools_of_the_last_turn_changed_is_reported_where_it_is_lost(
     desk = Desk()
     desk.scripts[sid] = first_tools_then("done", "x")
     async with served(place, desk) as stand:
-        await stand.sessions.ask(sid, "one", agent="main")
-        await place.backup.take()
-        await stand.sessions.ask(sid, "two")
-        await stand.sessions.ask(sid, "three")
+        await three_turns(stand, place, sid)
         await stand.handle(sid).terminate()
         await place.backup.put_back()
         del desk.scripts[sid]
