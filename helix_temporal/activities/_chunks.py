@@ -15,8 +15,10 @@ from helix_temporal.models.children import child_session_id
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, ToolInput
 from helix_temporal.models.suspensions import WaitingCall
+from helix_temporal.stores._stream_runs import BegunRun
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
@@ -138,6 +140,11 @@ def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
     """The turn came to no end of its own, and does not stay in the thread."""
     ended = chunks.RunEnded(status=status.value, exit_reason=reason, in_thread=False)
     return Keyed(ended, f"run/{run_id}/ended")
+
+
+def stands(run: BegunRun, state: SliceState) -> bool:
+    """Whether the turn of this run is in the thread whose slice this is."""
+    return run.run_id == state.run if run.turn is None else run.turn <= state.turns
 
 
 def tools_end(

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +29,7 @@ from helix_temporal.models.agents import (
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -38,6 +39,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
+from helix_temporal.stores._stream_runs import BegunRun, run_at_work
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 
 log = logging.getLogger(__name__)
@@ -101,7 +103,20 @@ class Streaming:
     async def left_behind(self, session_id: str, run_id: str, epoch: int) -> None:
         """An earlier execution was terminated within this run."""
         cut = made.turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
-        await self._tell(session_id, run_id, epoch, [cut])
+        # Above every earlier epoch and below this one: an open that dies before the end is written is done
+        # again, and looks for it where nobody has written under this epoch.
+        await self._tell(session_id, run_id, epoch - 1, [cut])
+
+    async def at_work(self, session_id: str, epoch: int, state: SliceState) -> str | None:
+        """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
+
+        None if its turn stands in the thread, whose ``state`` this is: only the word of its end was lost.
+        """
+        found: BegunRun | None = None
+        async with self._briefly(session_id):
+            if self._store is not None:
+                found = await run_at_work(self._store, session_id, below=epoch)
+        return None if found is None or made.stands(found, state) else found.run_id
 
     async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""
@@ -116,13 +131,18 @@ class Streaming:
 
     async def _resync(self, session_id: str, epoch: int) -> None:
         """What was shown of the turns that are cut counts no longer."""
-        if self._store is None:
-            return
-        try:
-            async with asyncio.timeout(self._grace.seconds):
+        async with self._briefly(session_id):
+            if self._store is not None:
                 await self._store.reset_stream(
                     session_id, reason="rewind", fence=epoch, operation_id=f"rewind/{epoch}"
                 )
+
+    @contextlib.asynccontextmanager
+    async def _briefly(self, session_id: str) -> AsyncIterator[None]:
+        """What takes too long or fails is left out, and logged."""
+        try:
+            async with asyncio.timeout(self._grace.seconds):
+                yield
         except StreamNotFoundError:
             return
         except TimeoutError:

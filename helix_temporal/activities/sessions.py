@@ -68,11 +68,6 @@ def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any
     return {name: value for name, value in found.items() if value}
 
 
-def _cut_off(request: OpenSessionInput, opened: OpenedThread, found: SliceState) -> str | None:
-    """The run of a turn that an earlier execution left behind, as far as the thread knows."""
-    return found.run if opened.cut and request.reopen is None else None
-
-
 def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState) -> OpenThread:
     return OpenThread(
         request.thread_id,
@@ -134,7 +129,7 @@ class SessionActivities:
             kept = await self._open_state(request, header, stored)
             tidy = await followed(self._threads, tidy)
             suspended = await self._suspended(request, header, stored)
-            left = _cut_off(request, opened, found) if kept.left is None else None
+            left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, epoch, left)
         return OpenSessionResult(
             handle=tidy.handle(),
@@ -162,6 +157,19 @@ class SessionActivities:
             if own is not request:
                 refuse_own(request)
             raise
+
+    async def _left_behind(
+        self, request: OpenSessionInput, opened: OpenedThread, found: SliceState
+    ) -> str | None:
+        """The run of a turn that an earlier execution left behind: the thread knows of it, or its stream."""
+        header = opened.header
+        if request.reopen is not None:
+            return None  # the run under way is this execution's own
+        if opened.cut:
+            return found.run
+        if header.head.position != header.committed:
+            return None  # it waits for people, and goes on
+        return await self._streams.at_work(request.session_id, header.epoch, found)
 
     async def _suspended(
         self, request: OpenSessionInput, header: HotHeader, stored: SliceState

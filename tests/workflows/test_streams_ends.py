@@ -1,13 +1,17 @@
 """Whatever becomes of a turn, who watches sees its end and how it ended, with a session store or without."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowFailureError
 
+from helix_temporal._streaming import kept
+from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.chunks import RunEnded
 from helix_temporal.models.sessions import AskStatus, SessionOptions
@@ -40,6 +44,24 @@ async def end_of(stand: Stand, session_id: str, message_id: str) -> RunEnded:
     ended = seen[-1].chunk
     assert isinstance(ended, RunEnded)
     return ended
+
+
+async def until_words_of(stand: Stand, session_id: str, message_id: str) -> None:
+    """Wait until the turn of a message shows words of its answer."""
+    seen = contextlib.aclosing(stand.sessions.stream(session_id, message_id=message_id))
+    async with asyncio.timeout(20), seen as chunks:
+        async for each in chunks:
+            if each.chunk.type == "text_delta":
+                return
+
+
+async def ends_in(stand: Stand, session_id: str) -> list[str]:
+    """How the turns that the stream shows have ended, in order."""
+    info = await stand.sessions.streams.get_info(session_id)
+    assert info is not None
+    seen = contextlib.aclosing(kept(stand.sessions.streams, session_id, info.last_sequence))
+    async with asyncio.timeout(20), seen as chunks:
+        return [each.chunk.status async for each in chunks if isinstance(each.chunk, RunEnded)]
 
 
 async def test_a_turn_that_fails(shown: Stand, sid: str) -> None:
@@ -106,6 +128,38 @@ async def test_a_turn_whose_execution_was_terminated(shown: Stand, sid: str) -> 
     ended = await end_of(shown, sid, "m1")
     assert (ended.status, ended.in_thread) == ("superseded", False)
     assert (await end_of(shown, sid, "m2")).status == "completed"
+
+
+async def test_a_turn_whose_execution_was_terminated_while_its_first_answer_streams(
+    shown: Stand, sid: str
+) -> None:
+    """Nothing of it is in the thread: where no session store knows of it, the stream alone does."""
+    gate = Gate()
+
+    async def speak(request: ModelRequest) -> AsyncIterator[Any]:
+        yield TextDelta("first ")
+        await gate.passing()
+        yield TextDelta("last")
+        yield ModelResponse("first last")
+
+    async def answers(request: ModelRequest) -> AsyncIterator[Any]:
+        yield ModelResponse("hi")
+
+    shown.desk.streams[sid] = speak
+    await shown.sessions.send(sid, "go", agent="streaming", message_id="m1")
+    await until_words_of(shown, sid, "m1")
+    watching = asyncio.create_task(end_of(shown, sid, "m1"))
+    await shown.handle(sid).terminate("on purpose")
+    shown.desk.streams[sid] = answers
+    await shown.sessions.ask(sid, "again", agent="streaming", message_id="m2")
+    gate.opened.set()
+    ended = await watching
+    assert (ended.status, ended.exit_reason, ended.in_thread) == ("superseded", "superseded", False)
+    assert (await end_of(shown, sid, "m2")).status == "completed"
+    # Nor is it told again, or of a turn that has ended, by who opens the session after that.
+    await shown.finish(sid)
+    await shown.sessions.ask(sid, "once more", agent="streaming", message_id="m3")
+    assert await ends_in(shown, sid) == ["superseded", "completed", "completed"]
 
 
 async def test_a_session_that_ends_at_rest_has_nothing_to_tell(shown: Stand, sid: str) -> None:

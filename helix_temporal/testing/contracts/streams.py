@@ -2,11 +2,12 @@
 
 from helix_temporal.testing.contracts._streams_read import StreamReading
 from helix_temporal.testing.contracts._streams_resume import StreamResuming
+from helix_temporal.testing.contracts._streams_runs import StreamRuns
 from helix_temporal.testing.contracts._streams_status import StreamStatuses
 from helix_temporal.testing.contracts._streams_write import StreamWriting
 
 
-class StreamContract(StreamWriting, StreamReading, StreamResuming, StreamStatuses):
+class StreamContract(StreamWriting, StreamReading, StreamResuming, StreamRuns, StreamStatuses):
     """All of it."""
 
 
