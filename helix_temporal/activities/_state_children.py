@@ -140,8 +140,13 @@ def _awaiting(parent: SessionState, child: SessionState, since: int) -> dict[str
     others: tuple[SuspendedChildWait, ...] = _not_awaiting(parent, {child.session_id})[_AWAITING]
     if child.pending_client_tool_calls:
         first = min(child.pending_client_tool_calls)
+        before = (each.until for each in parent.suspended_awaiting_children if each not in others)
         wait = SuspendedChildWait(
-            sub_session_id=child.session_id, tool_call_id=first, agent_type=child.agent_type, since=since
+            sub_session_id=child.session_id,
+            tool_call_id=first,
+            agent_type=child.agent_type,
+            since=since,
+            until=next(before, None),
         )
         others = (*others, wait)
     return {_AWAITING: others}

@@ -161,6 +161,7 @@ def _awaiting(state: SessionState, suspension: Suspension) -> dict[str, Any]:
             tool_call_id=each.calls[0].id,
             agent_type=each.agent,
             since=each.since,
+            until=each.until,
         )
         for each in suspension.children
         if each.calls

@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal.activities._context import heartbeats
 from helix_temporal.activities._errors import typed
 from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.queries import deadlines
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.waking import WakeInput, WakeResult
@@ -130,9 +131,7 @@ def _start(state: SessionState) -> SessionInput:
 
 def _passed(state: SessionState, now: int) -> int:
     """The newest deadline that has passed; 0 if none has."""
-    calls = state.pending_client_tool_calls.values()
-    deadlines = [each.deadline_at or 0 for each in calls if each.response is None]
-    return max((each for each in deadlines if each < now), default=0)
+    return max((each for each in deadlines(state) if each < now), default=0)
 
 
 def _resumed(details: Sequence[Any]) -> tuple[str | None, WakeResult]:

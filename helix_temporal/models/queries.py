@@ -146,10 +146,25 @@ class ExpiredSession(StoredModel):
 
 
 class DueSession(StoredModel):
-    """A session with a client tool call that nobody answered in time; ``due_at`` is its earliest deadline."""
+    """A session that waits although a deadline has passed; ``due_at`` is the earliest of `deadlines`."""
 
     session_id: Id
     due_at: Millis
+
+
+def deadlines(state: SessionState) -> tuple[int, ...]:
+    """When somebody is to look after a session that waits, in no order.
+
+    That is when a client tool call without an answer, or the call of a sub-agent that has ended while it
+    waits, has used up its time.
+    """
+    calls = state.pending_client_tool_calls.values()
+    below = state.suspended_awaiting_children
+    times = (
+        *(each.deadline_at for each in calls if each.response is None),
+        *(each.until for each in below if not each.resolved),
+    )
+    return tuple(each for each in times if each is not None)
 
 
 class SessionSnapshot(StoredModel):

@@ -23,7 +23,7 @@ from helix_temporal.models.slices import (
 from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.states import Submission
+from helix_temporal.models.states import Millis, Submission
 from helix_temporal.models.suspensions import AnsweredCall, ChildWait, KnownCall, PendingCall, WaitingCall
 
 MAX_VALUES_BYTES: Final = 64 * 1024
@@ -329,6 +329,8 @@ class SessionResult(Model):
         told: In a session that is not persistent: what became of its message.  The text is there up to
             2 KiB; ``answer`` says where a longer one is.
         used: What this execution used; in a session that is not persistent.
+        due: In a session that is not persistent, and has ended while sub-agents of its wait: when the
+            first of their calls has used up its time.
     """
 
     session_id: str
@@ -342,6 +344,7 @@ class SessionResult(Model):
     error: str | None = None
     told: AskResult | None = None
     used: Usage | None = None
+    due: Millis | None = None
 
 
 class SessionInfo(Model):

@@ -103,13 +103,14 @@ class SuspensionContext(StoredModel):
 
 
 class SuspendedChildWait(StoredModel):
-    """One child session that a suspended parent waits for."""
+    """One child session that a suspended parent waits for; ``until`` when, if it has ended meanwhile."""
 
     sub_session_id: Id
     tool_call_id: Text
     agent_type: Text = ""
     child_kind: Literal["local", "remote"] = "local"
     since: Millis = 0
+    until: Millis | None = None
     resolved: bool = False
     result: CheckedValue = None
 

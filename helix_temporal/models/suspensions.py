@@ -111,6 +111,7 @@ class ChildWait(Model):
         calls: What is waited for there and below, with the way from there.  Nothing where the call
             itself waits, for an earlier one of the same session.
         since, until: When it was called, and when its time is over.
+        due: When the first call of a sub-agent further below has used up its time.
         used: By what ran of it so far.
     """
 
@@ -122,6 +123,7 @@ class ChildWait(Model):
     calls: tuple[PendingCall, ...] = ()
     since: Millis = 0
     until: Millis | None = None
+    due: Millis | None = None
     used: Usage | None = None
 
 

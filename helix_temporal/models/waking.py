@@ -35,7 +35,7 @@ class WakeResult(Model):
     """What one run did.
 
     Attributes:
-        due: Sessions with a call whose deadline has passed.
+        due: Sessions with a call whose deadline has passed, be it a question or a sub-agent's call.
         woken: Of these, started now; of a sub-agent's, its root.
         running: Of these, they run: their own timers tell them.
         left: Of these, they have ended, or were started since and came to nothing: not now.

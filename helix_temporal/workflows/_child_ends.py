@@ -59,7 +59,10 @@ def slept(result: SessionResult, wait: ChildWait) -> ChildWait | None:
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
     used = _sum(result.used, wait.used)
-    return wait.model_copy(update={"calls": told.pending, **({} if used is None else {"used": used})})
+    news: dict[str, Any] = {"calls": told.pending} | ({} if used is None else {"used": used})
+    if result.due != wait.due:
+        news["due"] = result.due
+    return wait.model_copy(update=news)
 
 
 def late(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:

@@ -40,6 +40,7 @@ HELD_SECONDS: Final = 60.0
 """How long a session is waited for that somebody else has."""
 STOP_SECONDS: Final = 300.0
 """How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
+_HEEDS_BELOW: Final = "heeds-times-below"
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +210,12 @@ class Children:
 
     def _slept(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
         ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
-        return slept(task.result(), wait) if ended and task.exception() is None else None
+        if not ended or task.exception() is not None:
+            return None
+        result = task.result()
+        if result.due is not None and not workflow.patched(_HEEDS_BELOW):
+            result = result.model_copy(update={"due": None})
+        return slept(result, wait)
 
     def _begin(
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None

@@ -252,6 +252,7 @@ class Live:
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
         alone = not self.options.persistent
+        due = self.waits.sleepers.due() if alone and self.is_suspended else None
         return SessionResult(
             session_id=input.session_id,
             thread_id=input.thread,
@@ -263,6 +264,7 @@ class Live:
             receipts=self.receipts,
             error=self.error,
             **({"told": told, "used": self.used} if alone else {}),
+            **({} if due is None else {"due": due}),
         )
 
     def status_of(self, input: SessionInput) -> SessionInfo:

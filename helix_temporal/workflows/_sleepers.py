@@ -99,10 +99,13 @@ class Sleepers:
 
     def left(self) -> float | None:
         """Seconds until the first of them may go on although nobody has answered."""
-        # The time of one that waits for another to go on first wakes nobody.
-        first = [wait for wait in self._asleep.values() if wait.calls and not self._is_behind(wait.at)]
-        times = [time for wait in first for time in _deadlines(wait)]
+        times = [time for wait in self._heeded() for time in _deadlines(wait)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
+
+    def due(self) -> int | None:
+        """When the first of their calls, here and below, has used up its time."""
+        times = [time for wait in self._heeded() for time in (wait.until, wait.due)]
+        return min((each for each in times if each is not None), default=None)
 
     # -- woken
 
@@ -141,6 +144,10 @@ class Sleepers:
         self._asleep, self._letters, self._left, self.ending = {}, {}, [], False
         return gone
 
+    def _heeded(self) -> list[ChildWait]:
+        """Those whose time wakes them: not that of one that waits for another to go on first."""
+        return [wait for wait in self._asleep.values() if wait.calls and not self._is_behind(wait.at)]
+
     def _is_behind(self, at: int) -> bool:
         asleep = self._asleep.items() if self.in_order else ()
         return any(before < at and not self._wakes(wait) for before, wait in asleep)
@@ -177,5 +184,5 @@ class OpenCalls:
 
 
 def _deadlines(wait: ChildWait) -> list[int]:
-    times = [wait.until, *(each.until for each in wait.calls)]
+    times = [wait.until, wait.due, *(each.until for each in wait.calls)]
     return [each for each in times if each is not None]

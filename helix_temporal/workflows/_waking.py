@@ -13,8 +13,9 @@ from helix_temporal.models.waking import WakeInput, WakeResult
 class WakeWorkflow:
     """Starts sessions that ended while they waited for people, and whose deadline has passed since.
 
-    The session tells its model that nobody answered, and the turn goes on.  May be run at any time, by
-    anybody: a session that runs is not touched.
+    The session tells its model that nobody answered, or that a sub-agent which waits has used up its time,
+    and the turn goes on; a tree of sessions is started from its root.  May be run at any time, by anybody:
+    a session that runs is not touched.
     """
 
     @workflow.run

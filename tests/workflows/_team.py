@@ -134,6 +134,8 @@ class Team:
             leads("asks-on", agent_tool("helper", agent="asker", thread="continue")),
             leads("asks-below", agent_tool("helper", agent="asks")),
             leads("asks-briefly", agent_tool("helper", agent="asker", timeout=2)),
+            leads("asks-shortly", agent_tool("helper", agent="asker", timeout=4)),
+            leads("asks-shortly-below", agent_tool("helper", agent="asks-shortly")),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),
             leads("asks-approved", agent_tool("helper", agent="asker", approval=True)),
             leads("asks-too", agent_tool("helper", agent="asker"), ask_user()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery, deadlines
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 
@@ -121,10 +121,8 @@ class SessionRow:
 
     @property
     def due_at(self) -> int | None:
-        """The earliest deadline of a client tool call that has no answer yet, for `list_due`."""
-        calls = self.state.pending_client_tool_calls.values()
-        deadlines = [each.deadline_at for each in calls if each.response is None]
-        return min((each for each in deadlines if each is not None), default=None)
+        """The earliest of the `deadlines` of what the session waits for, for `list_due`."""
+        return min(deadlines(self.state), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,7 +253,10 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
     async def list_due(
         self, now: int | None = None, *, limit: int = 200, cursor: str | None = None
     ) -> Page[DueSession]:
-        """Sessions with such calls by the store's clock (or ``now``), the earliest deadline first."""
+        """Sessions with such calls by the store's clock (or ``now``), the earliest deadline first.
+
+        Also those that wait for a sub-agent's call whose time is over, where all of them have ended.
+        """
         ...
 
     # -- lists

@@ -3,7 +3,7 @@
 from typing import Any
 
 from helix_temporal.models.queries import ExpiredSession
-from helix_temporal.models.states import ClientToolResponse, PendingClientToolCall
+from helix_temporal.models.states import ClientToolResponse, PendingClientToolCall, SuspendedChildWait
 from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     SessionRecord,
@@ -75,6 +75,19 @@ class DueContract(SessionRecordsFixtures):
         await saved(store, "two", **_calls(40))
         await committed(store, a_removal("one", 1))
         assert await store.list_due(50, limit=9) == ((40, "two"),)
+
+    async def test_sessions_whose_sub_agents_have_used_up_their_time_are_found(
+        self, store: SessionRecords
+    ) -> None:
+        """Their sessions have ended, so no timer says so; a question's deadline counts if it is earlier."""
+        await saved(store, "below", **_below(30, 20))
+        await saved(store, "both", **_calls(10), **_below(40))
+        await saved(store, "awake", **_below(None))
+        await saved(store, "told", **_below(10, resolved=True))
+        assert await store.list_due(50, limit=9) == ((10, "both"), (20, "below"))
+        await saved(store, "both", **_below(40))
+        await saved(store, "below")
+        assert await store.list_due(50, limit=9) == ((40, "both"),)
 
 
 class PurgeContract(SessionRecordsFixtures):
@@ -172,3 +185,11 @@ def _calls(*deadlines: int | None, answered: bool = False) -> dict[str, Any]:
         for n, at in enumerate(deadlines)
     ]
     return {"pending_client_tool_calls": {each.tool_call_id: each for each in calls}}
+
+
+def _below(*deadlines: int | None, resolved: bool = False) -> dict[str, Any]:
+    waits = tuple(
+        SuspendedChildWait(sub_session_id=f"below-{at}", tool_call_id="c", until=until, resolved=resolved)
+        for at, until in enumerate(deadlines)
+    )
+    return {"suspended_awaiting_children": waits}
