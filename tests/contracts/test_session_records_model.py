@@ -16,7 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from helix_temporal.errors import HelixError
 from helix_temporal.models.queries import OrderBy, SessionQuery
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
-from helix_temporal.models.states import PendingClientToolCall, SessionState, SessionStatus
+from helix_temporal.models.states import (
+    PendingClientToolCall,
+    SessionState,
+    SessionStatus,
+    SuspendedChildWait,
+)
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
@@ -81,6 +86,9 @@ WANTED = st.builds(
     newest=st.lists(st.sampled_from(ORDERED), max_size=2, unique=True).map(tuple),
 )
 TEXTS = st.sampled_from(["", "x", "y", "ü", "a:b", "*"])
+SLEEPERS = st.builds(
+    lambda until: SuspendedChildWait(sub_session_id="b", tool_call_id="c", until=until), st.none() | TIMES
+)
 CALLS = st.builds(
     lambda deadline, answered: PendingClientToolCall.model_validate(
         {
@@ -109,6 +117,7 @@ STATES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "created_at": TIMES,
         "updated_at": TIMES,
         "pending_client_tool_calls": st.dictionaries(st.just("c"), CALLS, max_size=1),
+        "suspended_awaiting_children": st.lists(SLEEPERS, max_size=1).map(tuple),
         "version": st.integers(1, 5),
         "step_count": st.integers(0, 3),
     },
