@@ -60,6 +60,26 @@ def test_a_deadline_below_wakes_it(sleepers: Sleepers, clock: Clock) -> None:
     assert not woken.late
 
 
+def test_the_time_of_a_call_further_below_wakes_it(sleepers: Sleepers, clock: Clock) -> None:
+    """The session itself ends that call; those above are told of the first time that passes, too."""
+    sleepers.sleep(asleep(0, question("q", until=1), until=3 * HOUR))
+    assert sleepers.due() == 3 * HOUR
+    sleepers.sleep(asleep(0, question("q"), until=3 * HOUR).model_copy(update={"due": HOUR}))
+    assert (sleepers.holds(0), sleepers.left(), sleepers.due()) == (True, 3600.0, HOUR)
+    clock.now = HOUR
+    woken = sleepers.wake(0)
+    assert woken is not None
+    assert not woken.late
+    assert sleepers.due() is None
+
+
+def test_the_time_of_one_behind_another_is_told_to_nobody(sleepers: Sleepers) -> None:
+    """It may not go on before the first has its result: whoever it woke would sleep again at once."""
+    sleepers.allow(parallel=False)
+    sleepers.take_up([asleep(0, question("q")), asleep(1, question("r"), until=HOUR)])
+    assert (sleepers.due(), sleepers.left()) == (None, None)
+
+
 def test_a_call_whose_time_is_over_is_late(sleepers: Sleepers, clock: Clock) -> None:
     """Its turn is ended, and the model told."""
     sleepers.sleep(asleep(0, question("q"), until=HOUR))
