@@ -251,8 +251,9 @@ class Live:
         told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
-        alone = not self.options.persistent
+        alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
         due = self.waits.sleepers.due() if alone and self.is_suspended else None
+        alone |= {} if due is None else {"due": due}
         return SessionResult(
             session_id=input.session_id,
             thread_id=input.thread,
@@ -263,8 +264,7 @@ class Live:
             usage=self.usage,
             receipts=self.receipts,
             error=self.error,
-            **({"told": told, "used": self.used} if alone else {}),
-            **({} if due is None else {"due": due}),
+            **alone,
         )
 
     def status_of(self, input: SessionInput) -> SessionInfo:
