@@ -119,8 +119,8 @@ class TakingBack(SessionReader):
         """Take the newest turn back and ask its messages anew, under new ids; the result is as `ask`'s.
 
         Raises:
-            InvalidRequestError: There is no finished turn; or it was carried out under this id, and turns
-                were taken back since.
+            InvalidRequestError: There is no finished turn, or no user said anything in it; or it was carried
+                out under this id, and turns were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)

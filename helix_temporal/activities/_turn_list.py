@@ -7,8 +7,9 @@ from typing import Final
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.handles import FindTurnResult, ListTurnsResult, TurnInfo
-from helix_temporal.models.messages import from_record
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadStore
 
 SHOWN_CHARACTERS: Final = 200
@@ -25,32 +26,36 @@ class FoundTurn:
     records: tuple[Record, ...]
 
     @property
+    def users(self) -> tuple[Message, ...]:
+        """The users' messages in it, also those that came while tools of version 1 ran."""
+        return tuple(said for record in self.records if (said := user_in(record)) is not None)
+
+    @property
     def end(self) -> Head:
         """Where the thread stands after it."""
         return Head(position=self.start.position + len(self.records), last_id=self.records[-1].id)
 
     def told(self, number: int) -> TurnInfo:
         """What a list says of it."""
-        users = [record for record in self.records if record.kind == Kind.USER]
-        last = self.records[-1]
+        users, answer = self.users, answer_in(self.records[-1])
         return TurnInfo(
             number=number,
             start=self.start,
             end=self.end,
-            message_ids=tuple(record.id for record in users),
+            message_ids=tuple(each.id for each in users),
             text=_shown(users[0]) if users else "",
-            answer=_shown(last) if last.kind == Kind.ANSWER else None,
+            answer=None if answer is None else _shown(answer),
         )
 
 
-def _shown(record: Record) -> str:
-    return from_record(record).text[:SHOWN_CHARACTERS]
+def _shown(message: Message) -> str:
+    return message.text[:SHOWN_CHARACTERS]
 
 
 def split_turns(start: Head, records: Sequence[Record]) -> list[FoundTurn]:
     """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
     turns: list[FoundTurn] = []
-    for begin, end in itertools.pairwise([0, *_starts(records), len(records)]):
+    for begin, end in itertools.pairwise([0, *starts_in(records), len(records)]):
         turns.append(FoundTurn(turns[-1].end if turns else start, tuple(records[begin:end])))
     return turns
 
@@ -64,13 +69,14 @@ async def first_turns(
         InvalidRequestError: No turn begins at ``start``.
     """
     page = await _page(threads, thread_id, max(start - 1, 0), None)
-    records = list(page.records)
-    while page.after is not None and len(_starts(records)) <= count:
+    records, begun = list(page.records), len(starts_in(page.records))
+    while page.after is not None and begun <= count:
         page = await _page(threads, thread_id, page.after, None)
+        begun += len(starts_in([*records[-1:], *page.records]))
         records += page.records
     before = EMPTY
     if start:
-        if page.committed < start or (page.committed > start and _starts(records[:2]) != [1]):
+        if page.committed < start or (page.committed > start and starts_in(records[:2]) != [1]):
             raise InvalidRequestError(f"thread {thread_id!r}: no turn begins at {start}")
         before = Head(position=start, last_id=records.pop(0).id)
     turns = split_turns(before, records) if records else []
@@ -85,30 +91,34 @@ async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
     """
     if count == 0:
         return EMPTY
-    begun, last, at = 0, None, 0
+    begun, at, last = 0, 0, tuple[Record, ...]()
     while True:
         page = await _page(threads, thread_id, at, None)
-        for record in page.records:
-            begun += last is None or (record.kind == Kind.USER and last.kind != Kind.USER)
-            if begun > count and last is not None:
-                return Head(position=at, last_id=last.id)
-            last, at = record, at + 1
+        begun += bool(page.records) and not last
+        known = (*last, *page.records)
+        starts = starts_in(known)
+        if begun + len(starts) > count:
+            end = starts[count - begun]
+            return Head(position=at - len(last) + end, last_id=known[end - 1].id)
+        begun, at, last = begun + len(starts), at + len(page.records), known[-1:]
         if page.after is None:
             break
-    if begun < count or last is None:
+    if begun < count:
         raise InvalidRequestError(f"thread {thread_id!r}: {begun} finished turns, {count} cannot stay")
-    return Head(position=at, last_id=last.id)
+    return Head(position=at, last_id=last[0].id)
 
 
 async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list[FoundTurn]:
     """The newest finished turns, oldest first; fewer where the thread has not so many."""
     records: list[Record] = []
+    begun = 0
     stop: int | None = None
     while True:
         page = await _page(threads, thread_id, 0, stop, backward=True)
+        begun += len(starts_in([*page.records, *records[:1]]))
         records = [*page.records, *records]
         stop = page.before
-        if stop is None or len(_starts(records)) >= count:
+        if stop is None or begun >= count:
             break
     if not records:
         return []
@@ -116,17 +126,8 @@ async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list
     return turns[-count:]
 
 
-def _starts(records: Sequence[Record]) -> list[int]:
-    """Places within ``records`` where a turn surely begins."""
-    return [
-        at
-        for at in range(1, len(records))
-        if records[at].kind == Kind.USER and records[at - 1].kind != Kind.USER
-    ]
-
-
 def _after_first(first: int, records: Sequence[Record]) -> list[FoundTurn]:
-    starts = _starts(records)
+    starts = starts_in(records)
     if not starts:
         return []
     begin = starts[0]
@@ -143,7 +144,7 @@ async def turn_of(threads: ThreadStore, thread_id: str, message_id: str) -> Find
     while True:
         turns = await newest_turns(threads, thread_id, count)
         for turn in reversed(turns):
-            if any(record.id == message_id and record.kind == Kind.USER for record in turn.records):
+            if any(record.id == message_id and user_in(record) is not None for record in turn.records):
                 return FindTurnResult(start=turn.start, end=turn.end)
         if not turns or turns[0].start.position == 0:
             raise InvalidRequestError(

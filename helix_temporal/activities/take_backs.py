@@ -14,8 +14,8 @@ from helix_temporal.activities._tidying import forgotten
 from helix_temporal.activities._turn_list import FoundTurn, head_after, newest_turns
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult, TakeBackRequest
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Head, Kind
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -99,8 +99,12 @@ class TakeBacks:
 
     async def _again(self, thread_id: str, request_id: str, turn: FoundTurn) -> tuple[UserMessage, ...]:
         """The users' messages of a turn under new ids, the same for each attempt."""
-        users = [from_record(record) for record in turn.records if record.kind == Kind.USER]
-        return tuple([await self._under(thread_id, _anew(request_id, each.id), each) for each in users])
+        if not turn.users:
+            raise InvalidRequestError(
+                f"thread {thread_id!r}: in the turn at {turn.start.position} no user said anything that can "
+                "be asked anew; it stays as it is"
+            )
+        return tuple([await self._under(thread_id, _anew(request_id, each.id), each) for each in turn.users])
 
     async def _under(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
         metadata = {name: value for name, value in message.metadata.items() if isinstance(value, str)}

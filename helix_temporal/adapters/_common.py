@@ -9,13 +9,13 @@ from typing import Any, Final
 from helix_temporal.adapters._foreign import converted
 from helix_temporal.adapters._kept import as_json, raw_of, remembering
 from helix_temporal.adapters._said import (
-    clean,
     finish_of,
     from_json,
     sent_arguments,
     sent_arguments_text,
     tool_call,
 )
+from helix_temporal.models._json import clean
 from helix_temporal.models.messages import Message
 
 __all__ = [

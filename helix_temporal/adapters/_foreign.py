@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.adapters._kept import as_json, kept_with
-from helix_temporal.adapters._said import clean, tool_call
+from helix_temporal.adapters._said import tool_call
 from helix_temporal.agents import repair
 from helix_temporal.errors import HelixError
-from helix_temporal.models import parts
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import clean
+from helix_temporal.models._row_parts import anthropic_said, google_said, langchain_said
 from helix_temporal.models.messages import Message
 
 _FORMAT: Final = "zeitlich-v1/"
@@ -57,26 +57,23 @@ class _Reader:
         elif message["role"] == "assistant":
             blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
             calls = [tool_call(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
-            said = _content([_anthropic_part(block) for block in blocks])
+            said = anthropic_said(blocks) or ""
             answer = Message(id=row_id, role="assistant", content=said, tool_calls=tuple(calls))
             yield answer.model_copy(update={"provider": {"anthropic": kept_with(answer, blocks)}})
         else:
             yield from self._anthropic_user(row_id, blocks)
 
     def _anthropic_user(self, row_id: str, blocks: Any) -> Iterator[Message]:
-        if isinstance(blocks, str):
-            yield Message(id=row_id, role="user", content=clean(blocks))
-            return
-        results = [block for block in blocks if block["type"] == "tool_result"]
+        results = (
+            [] if isinstance(blocks, str) else [each for each in blocks if each["type"] == "tool_result"]
+        )
         for at, block in enumerate(results):
-            content = block.get("content", "")
-            if isinstance(content, list):
-                content = _content([_anthropic_part(each) for each in content])
+            content = anthropic_said(block.get("content", "")) or ""
             fields = {"tool_call_id": block["tool_use_id"], "is_error": bool(block.get("is_error"))}
             yield Message(id=_place(row_id, at), role="tool", content=content, **fields)
-        said = [part for each in blocks if (part := _anthropic_part(each)) is not None]
-        if said:
-            yield Message(id=_place(row_id, len(results)), role="user", content=_content(said))
+        said = anthropic_said(blocks)
+        if said is not None:
+            yield Message(id=_place(row_id, len(results)), role="user", content=said)
 
     # -- Google
 
@@ -91,8 +88,7 @@ class _Reader:
                 for at, each in enumerate(asked)
             )
             self._open = [(call.name, call.id) for call in calls]
-            said = _content([_google_part(part) for part in given])
-            yield Message(id=row_id, role="assistant", content=said, tool_calls=calls)
+            yield Message(id=row_id, role="assistant", content=google_said(given) or "", tool_calls=calls)
         elif content["role"] == "user":
             results = [part["functionResponse"] for part in given if "functionResponse" in part]
             for at, part in enumerate(results):
@@ -100,8 +96,8 @@ class _Reader:
                 yield Message(
                     id=_place(row_id, at), role="tool", tool_call_id=self._called(part), content=told
                 )
-            said = _content([_google_part(part) for part in given])
-            if said:
+            said = google_said(given)
+            if said is not None:
                 yield Message(id=_place(row_id, len(results)), role="user", content=said)
 
     def _called(self, part: Mapping[str, Any]) -> str:
@@ -118,9 +114,7 @@ class _Reader:
     def langchain(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"type":"human","data":{…}}``."""
         data = row["data"]
-        content = data.get("content") or ""
-        if isinstance(content, list):
-            content = _content([_langchain_part(each) for each in content])
+        content = langchain_said(data.get("content")) or ""
         if row["type"] == "human":
             yield Message(id=row_id, role="user", content=content)
         elif row["type"] == "ai":
@@ -146,59 +140,7 @@ def _place(row_id: str, at: int) -> str:
     return row_id if at == 0 else f"{row_id[:200]}.{at}"
 
 
-def _content(found: Iterable[JsonObject | None]) -> str | list[JsonObject]:
-    said = [part for part in found if part is not None]
-    if len(said) == 1 and said[0]["type"] == "text":
-        return str(said[0]["text"])
-    return said or ""
-
-
-def _anthropic_part(block: Mapping[str, Any]) -> JsonObject | None:
-    kind = block["type"]
-    if kind == "text":
-        return parts.text(clean(block["text"]), cache="cache_control" in block)
-    if kind == "thinking":
-        return parts.thinking(clean(block["thinking"]))
-    if kind not in {"image", "document"}:
-        return None
-    source = block["source"]
-    make = parts.image if kind == "image" else parts.file
-    return make(media_type=source.get("media_type", ""), data=source.get("data"), url=source.get("url"))
-
-
-def _google_part(part: Mapping[str, Any]) -> JsonObject | None:
-    if isinstance(part.get("text"), str):
-        text = clean(part["text"])
-        return parts.thinking(text) if part.get("thought") else parts.text(text)
-    given = part.get("inlineData") or part.get("fileData")
-    if given is None:
-        return None
-    media_type = given.get("mimeType", "")
-    make = parts.image if media_type.startswith("image/") else parts.file
-    return make(media_type=media_type, data=given.get("data"), url=given.get("fileUri"))
-
-
 def _google_result(response: Any) -> str:
     if isinstance(response, dict) and response.keys() == {"result"} and isinstance(response["result"], str):
         return clean(response["result"])
     return clean(as_json(response))
-
-
-def _langchain_part(block: Any) -> JsonObject | None:
-    if isinstance(block, str):
-        return parts.text(clean(block))
-    if block["type"] == "text":
-        return parts.text(clean(block["text"]))
-    if block["type"] == "image_url":
-        address = block["image_url"]
-        address = address["url"] if isinstance(address, dict) else address
-        head, _, data = address.partition(";base64,")
-        if data:
-            return parts.image(media_type=head.removeprefix("data:"), data=data)
-        return parts.image(url=address)
-    if block["type"] in {"image", "file"}:
-        make = parts.image if block["type"] == "image" else parts.file
-        media_type = block.get("mime_type") or block.get("media_type") or ""
-        data = block.get("base64") or block.get("data")
-        return make(media_type=media_type, data=data, url=block.get("url"))
-    return None

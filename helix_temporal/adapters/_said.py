@@ -7,20 +7,11 @@ from typing import Any, Final
 
 from helix_temporal.adapters._kept import as_json
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models._json import JsonObject, check_json, check_text
+from helix_temporal.models._json import JsonObject, check_json, clean
 from helix_temporal.models.messages import Finish, ToolCall, invalid_arguments, not_arguments
 
 MAX_INVALID: Final = 256
 """Characters that are kept of arguments that could not be read: few enough for a workflow to carry them."""
-
-
-def clean(text: str) -> str:
-    """The text as every store can hold it: U+0000 and lone surrogates become U+FFFD."""
-    try:
-        check_text(text, "text")
-    except InvalidMessageError:
-        return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def tool_call(

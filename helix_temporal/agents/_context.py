@@ -10,6 +10,7 @@ from helix_temporal.agents._tokens import CountTokens, Decoded, estimate_tokens
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import Kind, Record, size_of
+from helix_temporal.models.rows import starts_in
 
 MISSING_RESULT: Final = "The result of this call was lost; call the tool again if it is still needed."
 
@@ -77,7 +78,7 @@ def choose_context(
         if start >= first:
             return records[start:]
     last_turn = turns[-1] if turns else 0
-    # Of rows of another system it is known which are calls and results, not who says the others.
+    # Rows of another system that are neither calls nor results may be anything.
     begins = {Kind.USER, Kind.CALLS, Kind.OTHER}
     steps = [at for at in range(last_turn, len(records)) if records[at].kind in begins]
     steps = steps or [at for at in range(last_turn, len(records)) if records[at].kind != Kind.RESULT]
@@ -88,11 +89,7 @@ def choose_context(
 
 def turn_starts(records: Sequence[Record], *, complete_before: bool) -> list[int]:
     """Places at which turns begin: where users speak again."""
-    starts = [
-        at
-        for at in range(1, len(records))
-        if records[at].kind == Kind.USER and records[at - 1].kind != Kind.USER
-    ]
+    starts = starts_in(records)
     if complete_before and records and records[0].kind != Kind.RESULT:
         return [0, *starts]
     return starts

@@ -99,6 +99,15 @@ def check_text(value: str, where: str) -> None:
         raise InvalidMessageError(f"lone surrogate at {error.start} in {where}") from None
 
 
+def clean(text: str) -> str:
+    """The text as every store can hold it: U+0000 and lone surrogates become U+FFFD."""
+    try:
+        check_text(text, "text")
+    except InvalidMessageError:
+        return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def canonical(value: object) -> bytes:
     """The value as JSON bytes; the same value always gives the same bytes."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -1,20 +1,26 @@
-"""Several messages as records, so that each tool call stays with its results.
+"""Messages as records, so that each tool call stays with its results; and where in records turns begin.
 
 What stores keep together is the kind of a record.  A message of ours says it alone; rows of version 1, which
 are kept as they came, say it in their providers' words and together: rows with calls get the kind of calls
-if results of theirs follow, and everything up to the last of these the kind of results.  Nothing else of
-such a thread is known, and rows that nobody can read are let alone.
+if results of theirs follow, and everything up to the last of these the kind of results.  All others are of
+another kind, whoever speaks in them: that is read from the row, where turns are looked for, so that threads
+are as good as new that were imported before anybody looked.  Rows that nobody can read are let alone.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from helix_temporal.models.messages import Message, kind_of, to_record
+from helix_temporal.errors import HelixError
+from helix_temporal.models._row_parts import Said, anthropic_said, google_said, langchain_said
+from helix_temporal.models.messages import Message, Role, from_record, kind_of, to_record
 from helix_temporal.models.records import Kind, Record
 
 V1_FORMAT: Final = "zeitlich-v1"
 """Format of rows of version 1, or what it begins with: ``zeitlich-v1/<adapter>``."""
+_MARK: Final = f'"format":"{V1_FORMAT}'.encode()
+"""Stands in the body of each such row, whose text need not be read to know that a message is none."""
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 
 
 def records_of(messages: Sequence[Message]) -> tuple[Record, ...]:
@@ -44,6 +50,34 @@ def kinds_of(messages: Sequence[Message]) -> list[str]:
         if asked:
             begun, waiting = at, asked
     return kinds
+
+
+def starts_in(records: Sequence[Record]) -> list[int]:
+    """Places after the first at which turns begin: where users speak again.
+
+    A prompt among rows of version 1 belongs to the turn of the user's message that it stands before.
+    """
+    begins = [_begins(record) for record in records]
+    return [at for at in range(1, len(records)) if begins[at] and not begins[at - 1]]
+
+
+def user_in(record: Record) -> Message | None:
+    """The user's message in a record: itself, or what a row of version 1 says; None if no user speaks."""
+    if record.kind == Kind.USER:
+        return from_record(record)
+    said = _said_in(record)
+    return said if said is not None and said.role == "user" else None
+
+
+def answer_in(record: Record) -> Message | None:
+    """The answer that ends a step without calls, as `user_in`; None if it is anything else."""
+    if record.kind != Kind.OTHER:
+        return from_record(record) if record.kind == Kind.ANSWER else None
+    said = _said_in(record)
+    if said is None or said.role != "assistant":
+        return None
+    asked, _ = _tools(from_record(record))
+    return None if asked else said
 
 
 def shape_of(row: Mapping[str, Any]) -> str:
@@ -77,13 +111,17 @@ _Tools = tuple[list[_Named], list[_Named]]
 
 def _tools(message: Message) -> _Tools:
     """The calls and the results in a row of version 1; none in any other message."""
-    if message.role != "foreign" or not (message.format or "").startswith(V1_FORMAT):
+    if not _is_row(message):
         return [], []
     try:
         row = json.loads(message.text)
         return _IN[shape_of(row)](row)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except _UNREADABLE:
         return [], []
+
+
+def _is_row(message: Message) -> bool:
+    return message.role == "foreign" and (message.format or "").startswith(V1_FORMAT)
 
 
 def _anthropic(row: Mapping[str, Any]) -> _Tools:
@@ -119,3 +157,61 @@ def _of_type(blocks: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str
 
 def _named(found: Iterable[Mapping[str, Any]]) -> list[_Named]:
     return [_Named(each.get("id"), each["name"]) for each in found]
+
+
+# ---- who speaks -------------------------------------------------------------------------------------
+
+
+def _begins(record: Record) -> bool:
+    """Whether a turn begins with this record, unless one began with that before it."""
+    if record.kind != Kind.OTHER:
+        return record.kind == Kind.USER
+    said = _said_in(record)
+    return said is not None and said.role in {"system", "user"}
+
+
+def _said_in(record: Record) -> Message | None:
+    """A row of version 1 as the message of ours that says the same, but for calls and results.
+
+    None where nobody says anything, as in a result, and for whatever is no row that can be read.
+    """
+    if _MARK not in record.body:
+        return None
+    message = from_record(record)
+    if not _is_row(message):
+        return None
+    try:
+        row = json.loads(message.text)
+        role, said = _SPOKEN[shape_of(row)](row)
+        return None if said is None else Message(id=record.id, role=_ROLES[role], content=said)
+    except _UNREADABLE:
+        return None
+
+
+def _anthropic_spoken(row: Mapping[str, Any]) -> tuple[str, Said]:
+    message = row["message"]
+    role = "system" if row.get("isSystem") else message["role"]
+    return role, anthropic_said(message["content"])
+
+
+def _google_spoken(row: Mapping[str, Any]) -> tuple[str, Said]:
+    return row["content"]["role"], google_said(row["content"]["parts"])
+
+
+def _langchain_spoken(row: Mapping[str, Any]) -> tuple[str, Said]:
+    return row["type"], langchain_said(row["data"].get("content")) or ""
+
+
+_SPOKEN: Final = {
+    "anthropic": _anthropic_spoken,
+    "googleGenAI": _google_spoken,
+    "langChain": _langchain_spoken,
+}
+_ROLES: Final[dict[str, Role]] = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+}
