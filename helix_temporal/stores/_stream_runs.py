@@ -13,6 +13,8 @@ from helix_temporal.stores.protocols.streams import StreamStore
 
 _FEW: Final = 8
 """Chunks that are read first: the last one of a stream at rest is the end of its newest run."""
+_FAR: Final = 2000
+"""Chunks that are read at most: an open waits for it."""
 _MARKS: Final = (b'"run_started"', b'"run_ended"', b'"stream_resync"')
 
 
@@ -21,7 +23,7 @@ class BegunRun:
     """A run that has begun and has no end in its stream.
 
     Attributes:
-        turn: The number of its turn; None where its beginning is not kept any more.
+        turn: The number of its turn; None where its beginning is too far back, or not kept any more.
     """
 
     run_id: str
@@ -33,7 +35,7 @@ async def run_at_work(store: StreamStore, stream_id: str, *, below: int) -> Begu
 
     Somebody who wrote under that fence, or a higher one, may have begun the run, and be at it.
 
-    Of a stream at rest this reads a few chunks, else back to where the run began.
+    Of a stream at rest this reads a few chunks, else back to where the run began, if that is not too far.
 
     Raises:
         StreamNotFoundError: The stream was deleted meanwhile.
@@ -44,9 +46,10 @@ async def run_at_work(store: StreamStore, stream_id: str, *, below: int) -> Begu
         return None
     # What is read was written before the fence was looked at: nothing of it is under a higher one.
     newest, stop, size = "", info.last_sequence, _FEW
+    first = max(info.first_sequence, stop + 1 - _FAR)
     with contextlib.suppress(StreamTruncatedError):
-        while stop >= info.first_sequence:
-            start = max(info.first_sequence, stop + 1 - size)
+        while stop >= first:
+            start = max(first, stop + 1 - size)
             chunks = await _between(store, info, start, stop)
             mark = _newest_mark(chunks)
             if mark is not None:
@@ -54,9 +57,9 @@ async def run_at_work(store: StreamStore, stream_id: str, *, below: int) -> Begu
                 return BegunRun(mark.run_id, chunk.turn) if isinstance(chunk, RunStarted) else None
             newest = newest or next((each.run_id for each in reversed(chunks) if each.run_id), "")
             stop, size = start - 1, PAGE
-    # The beginning was trimmed, or else nobody who wrote here has shown a run.
-    trimmed = info.first_sequence > 1 or stop >= info.first_sequence
-    return BegunRun(newest) if newest and trimmed else None
+    # Its beginning is before that; where all was read, nobody who wrote here has shown a run.
+    read_all = first == 1 and stop < first
+    return BegunRun(newest) if newest and not read_all else None
 
 
 async def _between(store: StreamStore, info: StreamInfo, start: int, stop: int) -> list[StoredChunk]:

@@ -44,6 +44,8 @@ class StreamRuns(StreamFixtures):
         assert await run_at_work(streams, stream_id, below=_NEW) == BegunRun("r1", 1)
         await a_run(streams, stream_id, "r2", 1200, turn=2)
         assert await run_at_work(streams, stream_id, below=_NEW) == BegunRun("r2", 2)
+        await a_run(streams, stream_id, "r3", 3000, turn=3)
+        assert await run_at_work(streams, stream_id, below=_NEW) == BegunRun("r3", None)
 
     async def test_a_run_that_has_ended_is_not(self, streams: StreamStore) -> None:
         """Whoever has read its end would see it end again, another way."""
