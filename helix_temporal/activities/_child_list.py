@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from helix_temporal.activities._agent_calls import agent_calls
 from helix_temporal.agents import Agent
-from helix_temporal.models.children import child_session_id, tool_of
+from helix_temporal.models.children import tool_of
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
-from helix_temporal.models.messages import Message, from_record, why_not_run
+from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Kind
 from helix_temporal.models.states import SessionStatus, SubSessionRef
@@ -110,21 +111,18 @@ def _of_calls(
 ) -> list[ChildInfo]:
     """Sessions that an answer asks for, the last call first, without continuing ones that are in ``seen``."""
     found = []
-    for ordinal in range(len(answer.tool_calls) - 1, -1, -1):
-        call, result_id = answer.tool_calls[ordinal], f"{answer.id}.{ordinal}"
-        tool = agent.tool(call.name)
-        facts = None if tool is None else tool.facts(agent.name)
-        if facts is None or facts.kind != "agent" or why_not_run(call) is not None or facts.name in seen:
+    for each in reversed(agent_calls(agent, session_id, answer)):
+        if each.facts.name in seen:
             continue
-        if facts.thread == "continue":
-            seen.add(facts.name)
+        if each.facts.thread == "continue":
+            seen.add(each.facts.name)
         found.append(
             ChildInfo(
-                session_id=child_session_id(session_id, facts.name, facts.thread, result_id),
-                agent=facts.agent or "",
-                tool=facts.name,
-                call=call.id,
-                status=_status(results.get(result_id)),
+                session_id=each.session_id,
+                agent=each.facts.agent or "",
+                tool=each.facts.name,
+                call=each.call.id,
+                status=_status(results.get(each.name)),
             )
         )
     return found

@@ -1,15 +1,16 @@
 """The session store's part in sub-agents: whose they are, and how each of them ended."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from helix_temporal.activities._agent_calls import agent_calls
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
-from helix_temporal.models.children import child_session_id
-from helix_temporal.models.messages import Message, why_not_run
+from helix_temporal.models.children import is_child_id
+from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import (
@@ -82,14 +83,34 @@ class ChildRefs:
         ended since it waits for people is waited for by nobody any more, nor are those below it.
         """
         for ref in await self._store.list_sub_session_refs(session_id):
-            if ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking":
-                child = await self._store.load_state(ref.sub_session_id)
-                answered = child is not None and child.status is SessionStatus.COMPLETED
-                status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
-                await self._set(session_id, ref.sub_session_id, status, epoch)
-                if child is not None and child.status is SessionStatus.PAUSED:
-                    await self._change(ref.sub_session_id, lambda _: _PASSED_OVER)
-                    await self.left(ref.sub_session_id, None)
+            if _is_at_work(ref):
+                await self._leave(session_id, ref, epoch)
+
+    async def settle(
+        self, session_id: str, epoch: int, called: Callable[[], Awaitable[Collection[str]]]
+    ) -> None:
+        """Let the references follow the thread: work goes on for those alone whose calls it has open.
+
+        Whatever cut the others, and whoever was to say so: nobody takes their results any more.  ``called``
+        is asked for the sessions of the open calls where that matters.
+        """
+        refs = [ref for ref in await self._store.list_sub_session_refs(session_id) if _is_at_work(ref)]
+        # What an application refers to itself is its own.
+        refs = [ref for ref in refs if is_child_id(ref.sub_session_id)]
+        gone = cut_off(refs, await called()) if refs else []
+        await self._gone(session_id, gone)
+        for ref in gone:
+            await self._leave(session_id, ref, epoch)
+
+    async def _leave(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
+        """From below, and the reference last: whoever dies on the way is followed by one who finds it."""
+        child = await self._store.load_state(ref.sub_session_id)
+        if child is not None and child.status is SessionStatus.PAUSED:
+            await self.left(ref.sub_session_id, None)
+            await self._change(ref.sub_session_id, lambda _: _PASSED_OVER)
+        answered = child is not None and child.status is SessionStatus.COMPLETED
+        status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
+        await self._set(session_id, ref.sub_session_id, status, epoch)
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
@@ -117,21 +138,26 @@ class ChildRefs:
             await self._store.update_sub_session_ref(session_id, child, status, epoch=epoch)
 
 
+def cut_off(refs: Sequence[SubSessionRef], called: Collection[str]) -> list[SubSessionRef]:
+    """Pure: those whose calls are not among the open ones."""
+    return [ref for ref in refs if ref.sub_session_id not in called]
+
+
+def _is_at_work(ref: SubSessionRef) -> bool:
+    return ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking"
+
+
 def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
     refs: dict[str, SubSessionRef] = {}
-    for ordinal, call in enumerate(answer.tool_calls):
-        tool = agent.tool(call.name)
-        facts = None if tool is None else tool.facts(agent.name)
-        if facts is None or facts.kind != "agent" or facts.approval or why_not_run(call) is not None:
-            continue  # it has no session, or none before somebody agrees
-        child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
-        refs[child] = SubSessionRef(
-            sub_session_id=child,
-            agent_type=facts.agent or "",
-            tool=facts.name,
-            run_id=request.run_id,
-            parent_tool_call_id=call.id,
-        )
+    for each in agent_calls(agent, request.session_id, answer):
+        if not each.facts.approval:  # that has none before somebody agrees
+            refs[each.session_id] = SubSessionRef(
+                sub_session_id=each.session_id,
+                agent_type=each.facts.agent or "",
+                tool=each.facts.name,
+                run_id=request.run_id,
+                parent_tool_call_id=each.call.id,
+            )
     return list(refs.values())
 
 

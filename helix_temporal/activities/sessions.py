@@ -4,6 +4,7 @@ from typing import Any
 
 from temporalio import activity
 
+from helix_temporal.activities._agent_calls import open_calls
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._own_ids import as_own, refuse_own
@@ -129,6 +130,7 @@ class SessionActivities:
             kept = await self._open_state(request, header, stored)
             tidy = await followed(self._threads, tidy)
             suspended = await self._suspended(request, header, stored)
+            await self._settle(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, epoch, left)
         return OpenSessionResult(
@@ -247,6 +249,18 @@ class SessionActivities:
             await self._streams.left_behind(request.session_id, run_id, header.epoch)
 
         return await self._states.open(request, header, stored, source, tell)
+
+    async def _settle(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
+        """References to sub-agents whose calls are in the thread no more say so, whatever cut them."""
+        header, session_id = opened.header, request.session_id
+        if self._states is None or opened.created:
+            return
+
+        async def called() -> set[str]:
+            found = await open_calls(self._threads, agent, session_id, header)
+            return {each.session_id for each in found}
+
+        await self._states.children.settle(session_id, header.epoch, called)
 
     async def _new_state(self, request: OpenSessionInput) -> SliceState:
         agent = self._agents.get(request.agent)

@@ -13,6 +13,7 @@ from helix_temporal.agents import (
     ModelRequest,
     ModelResponse,
     Tool,
+    ToolOutcome,
     agent_tool,
     ask_user,
     tool,
@@ -104,9 +105,9 @@ class Team:
         """Everybody."""
 
         @tool(attempts=1)
-        async def act(what: str) -> str:
+        async def act(what: str) -> str | ToolOutcome:
             """Do what is said."""
-            return await self.act(what)
+            return ToolOutcome("go back", rewind=True) if what == "rewind" else await self.act(what)
 
         def leads(name: str, *tools: Tool, **options: Any) -> Agent:
             return Agent(name=name, model=self, tools=[*tools, act], **options)
