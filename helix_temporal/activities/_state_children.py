@@ -98,19 +98,24 @@ class ChildRefs:
         # What an application refers to itself is its own.
         refs = [ref for ref in refs if is_child_id(ref.sub_session_id)]
         gone = cut_off(refs, await called()) if refs else []
-        await self._gone(session_id, gone)
         for ref in gone:
             await self._leave(session_id, ref, epoch)
 
     async def _leave(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
-        """From below, and the reference last: whoever dies on the way is followed by one who finds it."""
-        child = await self._store.load_state(ref.sub_session_id)
+        """From below, and the reference last: whoever dies on the way is followed by one who finds it.
+
+        Sessions of sub-agents know of no epoch of ours: the fence is asked before they are touched.
+        """
+        name = ref.sub_session_id
+        await self._set(session_id, name, ref.status, epoch)
+        child = await self._store.load_state(name)
         if child is not None and child.status is SessionStatus.PAUSED:
-            await self.left(ref.sub_session_id, None)
-            await self._change(ref.sub_session_id, lambda _: _PASSED_OVER)
+            await self.left(name, None)
+            await self._change(name, lambda _: _PASSED_OVER)
+        await self._gone(session_id, [ref])
         answered = child is not None and child.status is SessionStatus.COMPLETED
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
-        await self._set(session_id, ref.sub_session_id, status, epoch)
+        await self._set(session_id, name, status, epoch)
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.

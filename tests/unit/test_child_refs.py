@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities._state_children import ChildRefs, cut_off
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus, SubSessionRef
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions.store import RecordSessions
@@ -77,10 +77,12 @@ class Dying(RecordSessions):
     writes = 0
 
     async def save_state(self, *args: Any, **kwargs: Any) -> Any:
+        """One of them."""
         self._counted()
         return await super().save_state(*args, **kwargs)
 
     async def update_sub_session_ref(self, *args: Any, **kwargs: Any) -> Any:
+        """One of them."""
         self._counted()
         return await super().update_sub_session_ref(*args, **kwargs)
 
@@ -90,7 +92,19 @@ class Dying(RecordSessions):
             raise StoreUnavailableError("on purpose")
 
 
-@pytest.mark.parametrize("before", [1, 2, 3, 4])
+async def test_an_open_that_came_too_late_passes_nobody_over() -> None:
+    """Those who wait are the newer one's, whatever the older one has read of the thread."""
+    store = await a_store("s>a>1.0")
+    await waiting(store, "s>a>1.0")
+    await store.compare_and_set_status("s", set(SessionStatus), SessionStatus.ACTIVE, epoch=EPOCH + 1)
+    with pytest.raises(FencedError):
+        await settle(store)
+    state = await store.load_state("s>a>1.0")
+    assert state is not None
+    assert list(state.pending_client_tool_calls) == ["q"]
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 4, 5, 6])
 async def test_who_dies_on_the_way_is_followed_by_one_who_finds_the_rest(before: int) -> None:
     """The reference is the last that changes: by it the next open finds what is below."""
     backend = MemoryBackend()

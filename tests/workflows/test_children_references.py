@@ -1,4 +1,4 @@
-"""References to sub-agents whose calls are in the thread no more: whoever cut them, they say so in the end."""
+"""References to sub-agents whose calls are in the thread no more: whoever cut them, they say so."""
 
 import asyncio
 
