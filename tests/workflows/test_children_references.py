@@ -8,7 +8,8 @@ from helix_temporal.agents import ModelRequest
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskStatus
-from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.states import SessionStatus, SubSessionRef
+from helix_temporal.stores.sessions.store import RecordSessions
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
@@ -27,24 +28,22 @@ async def test_a_rewind_whose_open_failed_half_way_leaves_no_reference_at_work(
     head = (await crew.sessions.status(sid)).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid, agent="asks-below")
-    sessions = crew.served.plugin.backends.sessions
-    assert sessions is not None
-    lists, failed = sessions.list_sub_session_refs, asyncio.Event()
+    lists, failed = RecordSessions.list_sub_session_refs, asyncio.Event()
 
-    async def fails_once(session_id: str) -> object:
+    async def fails_once(store: RecordSessions, session_id: str) -> list[SubSessionRef]:
         if session_id == sid and not failed.is_set():
             failed.set()
             raise StoreUnavailableError("on purpose")
-        return await lists(session_id)
+        return await lists(store, session_id)
 
-    monkeypatch.setattr(sessions, "list_sub_session_refs", fails_once)
+    monkeypatch.setattr(RecordSessions, "list_sub_session_refs", fails_once)
     assert await leaving(crew).rewind(sid, head, agent="asks-below") == head
     await crew.handle(sid).terminate()
     assert failed.is_set()
     monkeypatch.undo()
     assert [each.status for each in await crew.children(sid)] == [SessionStatus.INTERRUPTED]
     crew.team.leads[sid] = lambda request: "fine"
-    assert (await leaving(crew).ask(sid, "anew", timeout=30)).text == "fine"
+    assert (await leaving(crew).ask(sid, "anew", agent="asks-below", timeout=30)).text == "fine"
     for each in (sid, call.route[0]):
         assert [ref.status for ref in await crew.children(each)] == [SessionStatus.INTERRUPTED]
     for each in call.route:
