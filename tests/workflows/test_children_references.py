@@ -1,6 +1,7 @@
 """References to sub-agents whose calls are in the thread no more: whoever cut them, they say so."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -58,7 +59,7 @@ async def test_a_sub_agent_whose_step_a_tool_took_back_is_not_shown_at_work(crew
             return "better"
         rewind = ToolCall(id="call_1", name="act", arguments={"what": "rewind"})
         answer = ask("one")
-        return answer.model_copy(update={"tool_calls": (*answer.tool_calls, rewind)})
+        return replace(answer, tool_calls=(*answer.tool_calls, rewind))
 
     crew.team.leads[sid] = astray_once
     result = await crew.sessions.ask(sid, "go", agent="new", timeout=30)
