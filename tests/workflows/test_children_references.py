@@ -14,6 +14,7 @@ from helix_temporal.stores.sessions.store import RecordSessions
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
+from tests.workflows.test_children_ends import ended
 from tests.workflows.test_children_exit import leaving, left, state_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,6 +49,7 @@ async def test_a_rewind_whose_open_failed_half_way_leaves_no_reference_at_work(
     for each in (sid, call.route[0]):
         assert [ref.status for ref in await crew.children(each)] == [SessionStatus.INTERRUPTED]
     for each in call.route:
+        await ended(crew, each)
         assert (await state_of(crew, each)).pending_client_tool_calls == {}
 
 
