@@ -25,7 +25,7 @@ from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, SaveValuesInput
 from helix_temporal.models.suspensions import REMEMBERED_CALLS, KnownCall, Suspension, WaitingCall
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
 _INLINE_TEXT: Final = 2 * 1024
 _INLINE_ARGUMENTS: Final = 2 * 1024
@@ -147,14 +147,14 @@ async def suspended_turn(
     suspended = waits_at(state, header.head)
     if suspended is None or header.head.position <= header.committed:
         return None
-    start, records = await _tail(threads, header)
+    start, records = await turn_under_way(threads, header)
     messages = [from_record(record) for record in records]
     known = {each.at: each for each in suspended.known}
     for call in suspended.calls:
         if call.id in responses and call.at not in known:
             known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
-    usage = sum((each.usage for each in messages if each.usage), start=_used(known.values()))
+    usage = used_by(messages, known.values())
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
     ended = {at for at, each in known.items() if each.result is not None}
     children = tuple(each for each in suspended.children if each.at not in ended)
@@ -166,7 +166,7 @@ async def suspended_turn(
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
         messages=tuple([await _carried(payloads, header.thread_id, each) for each in users]),
-        calls=tuple(_small(call) for call in messages[-1].tool_calls),
+        calls=tuple(as_carried(call) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
         **asleep,
@@ -178,14 +178,23 @@ def usage_before(state: SliceState, turn: SuspendedTurn) -> Usage:
     return state.usage + _used(turn.known) - turn.usage
 
 
+def used_by(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
+    """What a turn used so far, also for results that are not in the thread yet."""
+    return sum((each.usage for each in messages if each.usage), start=_used(known))
+
+
 def _used(known: Iterable[KnownCall]) -> Usage:
     """What tools used whose results are not in the thread yet."""
     results = (each.result for each in known if each.result is not None)
     return sum((each.usage for each in results if each.usage is not None), start=Usage())
 
 
-async def _tail(threads: ThreadStore, header: HotHeader) -> tuple[Head, list[Record]]:
-    """Where the turn under way began, and its messages."""
+async def turn_under_way(threads: ThreadStore, header: HotHeader | ThreadFacts) -> tuple[Head, list[Record]]:
+    """Where the turn under way began, and its messages.
+
+    Raises:
+        StoreUnavailableError: The thread went on, or back, since it was looked at.
+    """
     first = max(header.committed - 1, 0)
     records: list[Record] = []
     position = first
@@ -224,7 +233,8 @@ async def _carried(payloads: Payloads, thread_id: str, message: Message) -> User
     return UserMessage(id=message.id, ref=ref, **fields)
 
 
-def _small(call: ToolCall) -> ToolCall:
+def as_carried(call: ToolCall) -> ToolCall:
+    """A call as a workflow carries it: without arguments if they are large."""
     if len(canonical(call.arguments)) <= _INLINE_ARGUMENTS:
         return call
     return without_arguments(call)

@@ -16,6 +16,7 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, SessionOptions, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
+from helix_temporal.models.suspensions import Suspension
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ThreadStore
 
@@ -114,15 +115,24 @@ def remembering(request: OpenSessionInput, epoch: int) -> Callable[[bytes, Head,
 
 
 async def tidied(
-    threads: ThreadStore, request: OpenSessionInput, header: HotHeader, stored: SliceState
+    threads: ThreadStore,
+    request: OpenSessionInput,
+    header: HotHeader,
+    stored: SliceState,
+    asleep: Suspension | None = None,
 ) -> Tidied:
     """Put the slice right after an open, before anything may follow it; a repeat finds it so.
+
+    ``asleep`` is what the turn waits for that the thread ends with, should it have been kept.
 
     Raises:
         FencedError: A newer open has the thread.
     """
     unknown = Tidied(stored, header.slice_version, header, stored, saved=request.take_back is not None)
-    return await _changed(threads, unknown, lambda state: tidy(state, header, request))
+    waits = {"suspended": asleep} if asleep is not None and asleep.head == header.head else {}
+    return await _changed(
+        threads, unknown, lambda state: tidy(state.model_copy(update=waits), header, request)
+    )
 
 
 async def followed(threads: ThreadStore, tidy: Tidied) -> Tidied:

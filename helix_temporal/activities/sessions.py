@@ -7,6 +7,7 @@ from temporalio import activity
 from helix_temporal.activities._agent_calls import open_calls
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import lost_state_is_passing, typed
+from helix_temporal.activities._left_asleep import left_asleep
 from helix_temporal.activities._own_ids import as_own, refuse_own
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._slice_changes import after_save
@@ -33,6 +34,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import check_size, from_record
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import CallPolicy, SliceState, SuspendedTurn
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -47,6 +49,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     SaveValuesResult,
 )
+from helix_temporal.models.suspensions import Suspension
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -69,7 +72,12 @@ def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any
     return {name: value for name, value in found.items() if value}
 
 
-def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState) -> OpenThread:
+def _as_open(
+    request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState, asleep: Suspension | None
+) -> OpenThread:
+    def kept(data: bytes) -> Head | None:
+        return kept_head(data) or (None if asleep is None else asleep.head)
+
     return OpenThread(
         request.thread_id,
         epoch,
@@ -79,7 +87,7 @@ def _as_open(request: OpenSessionInput, epoch: int, agent: Agent, state: SliceSt
         rewind_to=request.rewind_to,
         slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
         begun_with=agent.adapter,
-        keeps=kept_head if request.reopen is None else None,
+        keeps=kept if request.reopen is None else None,
         rewrites=remembering(request, epoch),
     )
 
@@ -122,10 +130,13 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            opened = await self._open_thread(request, epoch, agent, state, progress)
+            asleep = await left_asleep(self._threads, agent, request)
+            opened = await self._open_thread(
+                request, _as_open(as_own(request), epoch, agent, state, asleep), progress
+            )
             header = opened.header
             found = SliceState.model_validate_json(header.slice) if header.slice else state
-            tidy = await tidied(self._threads, request, header, found)
+            tidy = await tidied(self._threads, request, header, found, asleep)
             stored = tidy.state
             kept = await self._open_state(request, header, stored)
             tidy = await followed(self._threads, tidy)
@@ -150,13 +161,12 @@ class SessionActivities:
         )
 
     async def _open_thread(
-        self, request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState, progress: Progress
+        self, request: OpenSessionInput, opens: OpenThread, progress: Progress
     ) -> OpenedThread:
-        own = as_own(request)
         try:
-            return await self._threads.open(_as_open(own, epoch, agent, state), progress)
+            return await self._threads.open(opens, progress)
         except ThreadNotFoundError:
-            if own is not request:
+            if as_own(request) is not request:
                 refuse_own(request)
             raise
 

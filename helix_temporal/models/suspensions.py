@@ -4,14 +4,15 @@ These models are in workflow histories: fields are added with defaults, never re
 default never changes, since fields that were not set are not written.  Times are milliseconds since 1970.
 """
 
-from typing import Annotated, Final, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
-from helix_temporal.models.messages import Usage
+from helix_temporal.models.messages import ToolCall, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
 from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
 from helix_temporal.models.tool_results import ToolResult
@@ -171,3 +172,30 @@ class SubmitInput(Model):
     by: Annotated[str, Field(max_length=256)] = ""
     wait: bool = False
     route: tuple[Id, ...] = ()
+
+
+def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:
+    """A call as clients see it; ``position`` is that of the message that asks."""
+    given: dict[str, Any] = {
+        "kind": waiting.kind if waiting.kind != "client" else None,
+        "arguments": None if are_left_out(call.arguments) else call.arguments,
+        "until": waiting.until,
+        "at": waiting.at or None,
+    }
+    return PendingCall(
+        id=waiting.id,
+        call_id=call.id,
+        name=call.name,
+        position=position,
+        since=waiting.since,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def pending_below(waits: Iterable[ChildWait]) -> tuple[PendingCall, ...]:
+    """What sub-agents wait for, with the way to each."""
+    return tuple(
+        call.model_copy(update={"route": (wait.session_id, *call.route)})
+        for wait in waits
+        for call in wait.calls
+    )

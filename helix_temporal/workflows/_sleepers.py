@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from helix_temporal.models.children import RoutedSubmit
-from helix_temporal.models.suspensions import ChildWait, KnownCall, PendingCall
+from helix_temporal.models.suspensions import ChildWait, KnownCall, PendingCall, pending_below
 from helix_temporal.models.tool_results import ToolResult
 
 
@@ -91,11 +91,7 @@ class Sleepers:
 
     def pending(self) -> tuple[PendingCall, ...]:
         """All that they wait for, with the way to each."""
-        return tuple(
-            call.model_copy(update={"route": (wait.session_id, *call.route)})
-            for wait in self.waits()
-            for call in wait.calls
-        )
+        return pending_below(self.waits())
 
     def left(self) -> float | None:
         """Seconds until the first of them may go on although nobody has answered."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models._json import canonical
-from helix_temporal.models.messages import ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission
@@ -19,6 +18,7 @@ from helix_temporal.models.suspensions import (
     SubmitInput,
     Suspension,
     WaitingCall,
+    pending_call,
 )
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.workflows._sleepers import Sleepers
@@ -192,7 +192,7 @@ class Waits:
         if self.turn is None:
             return ()
         turn, position = self.turn, self.turn.head.position - 1
-        return tuple(_pending(each, turn.calls[each.at], position) for each in self._unanswered())
+        return tuple(pending_call(each, turn.calls[each.at], position) for each in self._unanswered())
 
     def remember(self, answered: Sequence[AnsweredCall]) -> None:
         """Calls that were answered in earlier executions."""
@@ -261,23 +261,6 @@ class Waits:
 
 def _nothing() -> None:
     """Nobody is told."""
-
-
-def _pending(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:
-    large = are_left_out(call.arguments)
-    return PendingCall(
-        id=waiting.id,
-        call_id=call.id,
-        name=call.name,
-        position=position,
-        since=waiting.since,
-        **_set(
-            kind=waiting.kind if waiting.kind != "client" else None,
-            arguments=None if large else call.arguments,
-            until=waiting.until,
-            at=waiting.at or None,
-        ),
-    )
 
 
 def _size(result: ToolResult) -> int:

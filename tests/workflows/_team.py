@@ -1,5 +1,6 @@
 """Agents that call each other, each doing what the words it is given say."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -70,6 +71,8 @@ class Team:
         lead = self.leads.get(root)
         if lead is not None and request.session_id == root:
             given: Any = lead(request)
+            if inspect.isawaitable(given):
+                given = await given
             return ModelResponse(given) if isinstance(given, str) else given
         if last.role == "user":
             return ask(last.text)

@@ -148,25 +148,6 @@ async def test_who_sleeps_while_others_work_ends_with_them(crew: Crew, sid: str,
     await check_sound(crew, sid, asleep)
 
 
-async def test_a_root_that_is_terminated_before_it_could_say_so_leaves_nobody_waiting(
-    crew: Crew, sid: str
-) -> None:
-    """The turn is cut at the next open; the sub-agent that sleeps is passed over."""
-    crew.team.leads[sid] = lambda request: ask_both("colour?", f"hold {sid}")
-    client = leaving(crew)
-    asked = await client.ask(sid, "go", agent="mixed", message_id="m", timeout=30)
-    (call,) = asked.pending
-    await crew.handle(call.route[0]).result()
-    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
-    await crew.handle(sid).terminate()
-    crew.team.gates[sid].opened.set()
-    crew.team.leads[sid] = lambda request: "fine"
-    assert (await client.ask(sid, "anew", agent="mixed", timeout=60)).text == "fine"
-    assert {each.status for each in await crew.children(sid)} == {SessionStatus.INTERRUPTED}
-    state = await state_of(crew, call.route[0])
-    assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
-
-
 @pytest.mark.parametrize("back", [1, 2, 3])
 async def test_a_reset_of_a_root_that_has_ended_loses_no_question(crew: Crew, sid: str, back: int) -> None:
     """The new run takes the end of the call once more, and the answer counts once."""
