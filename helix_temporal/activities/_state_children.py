@@ -69,6 +69,9 @@ class ChildRefs:
             if not each.agent_type:
                 await self._set(session_id, each.sub_session_id, each.status, epoch)
         await self._gone(session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED])
+        for each in request.inputs:
+            if each.child is not None and each.child.killed:
+                await self._pass_over(each.child.session_id)
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
@@ -109,13 +112,19 @@ class ChildRefs:
         name = ref.sub_session_id
         await self._set(session_id, name, ref.status, epoch)
         child = await self._store.load_state(name)
-        if child is not None and child.status is SessionStatus.PAUSED:
-            await self.left(name, None)
-            await self._change(name, lambda _: _PASSED_OVER)
-        await self._gone(session_id, [ref])
         answered = child is not None and child.status is SessionStatus.COMPLETED
+        if child is not None and not answered:
+            await self._pass_over(name)
+        await self._gone(session_id, [ref])
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
         await self._set(session_id, name, status, epoch)
+
+    async def _pass_over(self, session_id: str) -> None:
+        """Nobody waits for a session any more, nor for those below it."""
+        await self.left(session_id, None)
+        await self._change(
+            session_id, lambda state: _PASSED_OVER if state.status is SessionStatus.PAUSED else {}
+        )
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.

@@ -19,12 +19,14 @@ class ChildEnd(Model):
     Attributes:
         agent: Which one; empty where it was not called.
         duration_ms: From the call to the result.
+        killed: It was terminated, or its time ran out: it could put nothing in order.
     """
 
     session_id: Id
     status: Literal["completed", "interrupted", "failed"]
     agent: str = ""
     duration_ms: int = 0
+    killed: bool = False
 
 
 class ToolResult(Model):

@@ -90,7 +90,8 @@ def failed(
         why, status = "was cancelled before it had an answer", "interrupted"
     else:
         why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
-    return _error(f"The sub-agent {why}.", session_id, status, _sum(used, before))
+    killed = isinstance(cause, TimedOutError | TerminatedError)
+    return _error(f"The sub-agent {why}.", session_id, status, _sum(used, before), killed=killed)
 
 
 def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
@@ -144,9 +145,17 @@ def _used_before(cause: BaseException) -> Usage | None:
 
 
 def _error(
-    text: str, session_id: str, status: Literal["interrupted", "failed"], used: Usage | None
+    text: str,
+    session_id: str,
+    status: Literal["interrupted", "failed"],
+    used: Usage | None,
+    *,
+    killed: bool = False,
 ) -> ToolResult:
-    return ToolResult(text=text, is_error=True, child=_ended(session_id, status), **_with_usage(used))
+    child = _ended(session_id, status)
+    if killed:
+        child = child.model_copy(update={"killed": True})
+    return ToolResult(text=text, is_error=True, child=child, **_with_usage(used))
 
 
 def _ended(session_id: str, status: Literal["completed", "interrupted", "failed"]) -> ChildEnd:
