@@ -133,6 +133,17 @@ def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:
     )
 
 
+def with_asleep(state: SliceState, head: Head, asleep: Suspension | None) -> SliceState:
+    """The slice of a thread that stands at ``head``, with the sub-agents that were found to wait there.
+
+    A late save of the execution that is gone may have come in between: what it knows of other calls stays.
+    """
+    if asleep is None or asleep.head != head:
+        return state
+    stored = waits_at(state, head) or asleep
+    return state.model_copy(update={"suspended": stored.model_copy(update={"children": asleep.children})})
+
+
 async def suspended_turn(
     threads: ThreadStore,
     payloads: Payloads,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._suspensions import with_asleep
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.records import Head
@@ -129,9 +130,8 @@ async def tidied(
         FencedError: A newer open has the thread.
     """
     unknown = Tidied(stored, header.slice_version, header, stored, saved=request.take_back is not None)
-    waits = {"suspended": asleep} if asleep is not None and asleep.head == header.head else {}
     return await _changed(
-        threads, unknown, lambda state: tidy(state.model_copy(update=waits), header, request)
+        threads, unknown, lambda state: tidy(with_asleep(state, header.head, asleep), header, request)
     )
 
 
