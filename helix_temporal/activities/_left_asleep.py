@@ -42,10 +42,10 @@ async def left_asleep(threads: ThreadStore, agent: Agent, request: OpenSessionIn
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
     found = {at: await _asleep(threads, call, before.get(at)) for at, call in calls.items()}
-    return _with_children(stored or Suspension(head=thread.head), found, new=stored is None)
+    return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
-def _with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
+def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
     """Pure: the suspension with those calls that do wait; None where that changes nothing."""
     answered = {each.at for each in stored.known}
     held = {*_ended(stored), *(each.at for each in stored.calls if each.at not in answered)}

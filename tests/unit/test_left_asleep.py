@@ -1,0 +1,80 @@
+"""Sub-agents that were found to wait when their caller's thread was opened: what the slice then says."""
+
+from helix_temporal.activities._left_asleep import with_children
+from helix_temporal.activities._suspensions import with_asleep
+from helix_temporal.models.records import Head
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.suspensions import (
+    AnsweredCall,
+    ChildWait,
+    KnownCall,
+    PendingCall,
+    Suspension,
+    WaitingCall,
+)
+from helix_temporal.models.tool_results import ToolResult
+
+HEAD = Head(position=2, last_id="asks")
+NOTHING = Suspension(head=HEAD)
+
+
+def sleeper(at: int, question: str = "q") -> ChildWait:
+    """A call whose session waits for this."""
+    call = PendingCall(id=question, call_id="c", name="ask_user")
+    return ChildWait(at=at, session_id=f"s>helper>asks.{at}", call=f"asks.{at}", calls=(call,))
+
+
+def test_who_was_found_is_waited_for() -> None:
+    """In call order."""
+    found = with_children(NOTHING, {1: sleeper(1), 0: sleeper(0), 2: None}, new=True)
+    assert found == NOTHING.model_copy(update={"children": (sleeper(0), sleeper(1))})
+
+
+def test_a_turn_in_which_nobody_waits_is_left_to_be_cut() -> None:
+    """Nobody was told of it."""
+    assert with_children(NOTHING, {0: None}, new=True) is None
+
+
+def test_a_slice_that_says_all_there_is_is_left_alone() -> None:
+    """An open of a tree that rests writes nothing for that."""
+    stored = NOTHING.model_copy(update={"children": (sleeper(0),)})
+    assert with_children(stored, {0: sleeper(0)}, new=False) is None
+
+
+def test_who_has_come_to_an_end_is_waited_for_no_more() -> None:
+    """The call is made again, and finds the answer."""
+    stored = NOTHING.model_copy(update={"children": (sleeper(0), sleeper(1))})
+    found = with_children(stored, {0: None, 1: sleeper(1, "another")}, new=False)
+    assert found == NOTHING.model_copy(update={"children": (sleeper(1, "another"),)})
+
+
+def test_a_call_with_a_result_waits_for_nobody() -> None:
+    """Whatever its session says."""
+    known = (KnownCall(at=0, result=ToolResult(text="done")),)
+    stored = NOTHING.model_copy(update={"known": known})
+    assert with_children(stored, {0: sleeper(0)}, new=False) is None
+
+
+def test_a_call_whose_approval_was_lost_waits_for_that_first() -> None:
+    """Two questions of one call would each hold up the other; one that has leave is another matter."""
+    stored = NOTHING.model_copy(update={"calls": (WaitingCall(id="a", at=0, kind="approval"),)})
+    assert with_children(stored, {0: sleeper(0)}, new=False) is None
+    approved = stored.model_copy(update={"known": (KnownCall(at=0, answered=AnsweredCall(id="a")),)})
+    found = with_children(approved, {0: sleeper(0)}, new=False)
+    assert found is not None
+    assert found.children == (sleeper(0),)
+
+
+def test_what_a_late_save_knows_of_other_calls_stays() -> None:
+    """A worker that came too late to be told of the terminate has written between the look and the open."""
+    known = (KnownCall(at=1, result=ToolResult(text="done")),)
+    late = SliceState(suspended=NOTHING.model_copy(update={"known": known}))
+    asleep = NOTHING.model_copy(update={"children": (sleeper(0),)})
+    merged = with_asleep(late, HEAD, asleep).suspended
+    assert merged == asleep.model_copy(update={"known": known})
+
+
+def test_a_thread_that_stands_elsewhere_waits_for_nothing_that_was_found() -> None:
+    """It went on, or was cut."""
+    asleep = NOTHING.model_copy(update={"children": (sleeper(0),)})
+    assert with_asleep(SliceState(), Head(position=4, last_id="later"), asleep) == SliceState()
