@@ -69,9 +69,9 @@ class ChildRefs:
             if not each.agent_type:
                 await self._set(session_id, each.sub_session_id, each.status, epoch)
         await self._gone(session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED])
-        for each in request.inputs:
-            if each.child is not None and each.child.killed:
-                await self._pass_over(each.child.session_id)
+        killed = [each.child for each in request.inputs if each.child is not None and each.child.killed]
+        for child in killed:
+            await self._pass_over(child.session_id)
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""

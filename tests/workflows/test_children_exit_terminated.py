@@ -38,7 +38,7 @@ class Window:
 
     async def save(self, threads: ThreadStore, request: SaveValuesInput) -> int:
         """As `save_waits` for all but this session."""
-        if request.session_id != self.session_id or self.over.is_set():
+        if request.thread_id != self.session_id or self.over.is_set():
             return await save_waits(threads, request)
         self.reached.set()
         await self.over.wait()
@@ -59,13 +59,13 @@ async def terminated_in_the_window(
 
 
 async def asked_once(crew: Crew, sid: str, agent: str) -> AskResult:
-    """The first ask, which is told what the tree waits for."""
+    """The ask, again and again: it is told what the tree waits for."""
     return await leaving(crew).ask(sid, "colour?", agent=agent, message_id="m", timeout=30)
 
 
-async def open_again(crew: Crew, sid: str) -> tuple[PendingCall, ...]:
+async def open_again(crew: Crew, sid: str, agent: str) -> tuple[PendingCall, ...]:
     """Ask again after the terminate: what the session waits for."""
-    again = await once_more(crew, sid)
+    again = await asked_once(crew, sid, agent)
     assert (again.status, again.in_thread) == (AskStatus.SUSPENDED, True)
     assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
     return again.pending
@@ -78,7 +78,7 @@ async def test_a_root_that_is_terminated_before_its_save_waits_on(
     """Somebody has been shown the question: the answer counts, and no step is paid for twice."""
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, agent)).pending
-    assert await open_again(crew, sid) == (call,)
+    assert await open_again(crew, sid, agent) == (call,)
     assert await leaving(crew).pending(sid) == (call,)
     below = await lineage(crew, sid)
     assert [len(crew.team.heard[each]) for each in (sid, *below)] == [1] * (1 + len(below))
@@ -108,7 +108,7 @@ async def test_the_session_store_says_again_what_it_waits_for(
     """Other programs look there, and not into threads."""
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, "asks")).pending
-    await open_again(crew, sid)
+    await open_again(crew, sid, "asks")
     state, below = await state_of(crew, sid), await state_of(crew, call.route[0])
     assert (state.status, below.status) == (SessionStatus.PAUSED, SessionStatus.PAUSED)
     assert [each.sub_session_id for each in state.suspended_awaiting_children] == [call.route[0]]
@@ -206,7 +206,7 @@ async def test_it_takes_no_session_store(
         crew = Crew(served, Desk(), team)
         async with terminated_in_the_window(crew, sid, monkeypatch):
             (call,) = (await asked_once(crew, sid, "asks")).pending
-        assert await open_again(crew, sid) == (call,)
+        assert await open_again(crew, sid, "asks") == (call,)
         reply = await answer(crew, sid, call, "blue")
         assert reply.result is not None
         assert reply.result.text == "they said blue"
