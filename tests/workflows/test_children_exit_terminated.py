@@ -155,8 +155,8 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
     await crew.handle(sid).terminate()
     crew.team.gates[sid].opened.set()
     del crew.team.leads[sid]
-    await leaving(crew).resume(sid)
-    assert (await once_more(crew, sid)).text == "they said blue"
+    assert (await asked_once(crew, sid, "asks")).pending == ()
+    assert (await asked_once(crew, sid, "asks")).text == "they said blue"
     assert len(crew.team.heard[call.route[0]]) == 2
 
 
