@@ -153,10 +153,10 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
     await crew.handle(call.route[0]).result()
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
     await crew.handle(sid).terminate()
-    crew.team.gates[sid].opened.set()
     del crew.team.leads[sid]
     assert (await asked_once(crew, sid, "asks")).pending == ()
     assert (await asked_once(crew, sid, "asks")).text == "they said blue"
+    crew.team.gates[sid].opened.set()
     assert len(crew.team.heard[call.route[0]]) == 2
 
 
