@@ -64,8 +64,8 @@ def found(held: HeldSession, wanted: Wanted) -> tuple[SessionRecord, ...]:
 
 
 def commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
-    """The session after the change, the step in it left out; None if the revision is another."""
-    if held.revision != change.revision:
+    """The session after the change, the step in it left out; None if it may not happen."""
+    if held.revision != change.revision or found(held, change.unless):
         return None
     after = replace(held, revision=held.revision + 1, max_epoch=max(held.max_epoch, change.max_epoch))
     if change.deletes:

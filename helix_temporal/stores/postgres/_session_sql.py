@@ -10,12 +10,14 @@ import orjson
 from helix_temporal.models.records import head_after
 from helix_temporal.stores.postgres._append import append_values
 from helix_temporal.stores.postgres._queries import shifted, statement
+from helix_temporal.stores.postgres._session_view import none_of
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
     RecordKind,
     SessionCommit,
     SessionRecord,
     SessionRow,
+    Wanted,
 )
 
 _GUARD_ARGUMENTS: Final = {"create": 21, "row": 21, "touch": 3, "mark": 3}
@@ -41,13 +43,22 @@ def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tup
     if append:
         assert change.append is not None
         arguments += append_values(change.append, head_after(change.append.head, change.append.records))
-    parts = (guard, tuple(removed), tuple(put), append)
+    conditions, values = none_of(change.unless if change.revision else Wanted(), len(arguments))
+    arguments += values
+    parts = (guard, tuple(removed), tuple(put), append, conditions)
     return _text(*parts).replace("{prefix}", prefix), arguments
 
 
 @lru_cache(512)
-def _text(guard: str, removed: tuple[RecordKind, ...], put: tuple[RecordKind, ...], append: bool) -> str:
-    guarding = statement(f"_session_guard_{guard}")
+def _text(
+    guard: str,
+    removed: tuple[RecordKind, ...],
+    put: tuple[RecordKind, ...],
+    append: bool,
+    conditions: tuple[str, ...],
+) -> str:
+    unless = "".join(f"AND {each} " for each in conditions)
+    guarding = statement(f"_session_guard_{guard}").replace("RETURNING", f"{unless}RETURNING")
     used, parts = _GUARD_ARGUMENTS[guard], []
     for kind in removed:
         parts.append(f"removed_{kind} AS ({shifted(statement(f'_session_remove_{kind}'), used)})")
@@ -61,14 +72,14 @@ def _text(guard: str, removed: tuple[RecordKind, ...], put: tuple[RecordKind, ..
         moving = shifted(statement("_thread_append"), used)
         moving = moving.replace("RETURNING t.*", "AND EXISTS (SELECT FROM held) RETURNING t.*")
         guarding = guarding.replace("RETURNING", "AND EXISTS (SELECT FROM thread_moved) RETURNING")
-        parts = [f"held AS ({_HELD})", moving, f"guard AS ({guarding})", *parts]
+        parts = [f"held AS ({_HELD} {unless}FOR UPDATE)", moving, f"guard AS ({guarding})", *parts]
         result = f"SELECT g.rev, {statement('_header')} FROM guard AS g, thread_moved AS t"  # noqa: S608 (ours)
     else:
         parts = [f"guard AS ({guarding})", *parts]
     return f"WITH {', '.join(parts)} {result}"
 
 
-_HELD: Final = 'SELECT 1 FROM "{prefix}states" WHERE session_id = $1 AND rev = $2 FOR UPDATE'
+_HELD: Final = 'SELECT 1 FROM "{prefix}states" WHERE session_id = $1 AND rev = $2'
 
 
 def row_values(row: SessionRow) -> list[Any]:

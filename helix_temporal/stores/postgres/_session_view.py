@@ -31,21 +31,45 @@ def view_statement(session_id: str, wanted: Wanted, *, prefix: str) -> tuple[str
     Raises:
         InvalidRequestError: The newest of a kind is wanted that has no order.
     """
-    some: dict[RecordKind, list[str]] = defaultdict(list)
-    parts: list[_Part] = []
-    for name in wanted.keys:
-        some[name.kind].append(name.group if name.kind in _GROUPED else name.key)
-    for kind, group in wanted.groups:
-        if kind in _GROUPED:
-            some[kind].append(group)
-        else:
-            parts.append(_Part("all", kind))
+    some = _some(wanted)
+    parts = [_Part("all", kind) for kind, _ in wanted.groups if kind not in _GROUPED]
     parts += [_Part("newest", kind) for kind in wanted.newest]
     unknown = [part.kind.value for part in parts if part not in _branches()]
     if unknown:
         raise InvalidRequestError(f"newest of {unknown}: not kept in an order here")
     text = _text(tuple(_Part("some", kind) for kind in some), tuple(parts), wanted.thread)
     return text.replace("{prefix}", prefix), [session_id, *some.values()]
+
+
+def none_of(unless: Wanted, used: int) -> tuple[tuple[str, ...], list[Any]]:
+    """What holds where nothing of ``unless`` is there: conditions, their arguments from ``$used + 1`` on.
+
+    Raises:
+        InvalidRequestError: A key of a kind with groups is among it, or all of a kind without.
+    """
+    keyed = [name.kind for name in unless.keys if name.kind in _GROUPED]
+    whole = [kind for kind, _ in unless.groups if kind not in _GROUPED]
+    if keyed or whole:
+        raise InvalidRequestError(f"unless: keys of {keyed}, all of {whole}: not looked for in a commit")
+    some = _some(unless)
+    return _conditions(tuple(some), used), list(some.values())
+
+
+def _some(wanted: Wanted) -> dict[RecordKind, list[str]]:
+    some: dict[RecordKind, list[str]] = defaultdict(list)
+    for name in wanted.keys:
+        some[name.kind].append(name.group if name.kind in _GROUPED else name.key)
+    for kind, group in wanted.groups:
+        if kind in _GROUPED:
+            some[kind].append(group)
+    return some
+
+
+@lru_cache(512)
+def _conditions(kinds: tuple[RecordKind, ...], used: int) -> tuple[str, ...]:
+    branches = (_branches()[_Part("some", kind)] for kind in kinds)
+    asked = (_ARGUMENT.sub(f"${used + n}::text[]", branch) for n, branch in enumerate(branches, 1))
+    return tuple(f"NOT EXISTS ({each})" for each in asked)
 
 
 @lru_cache(512)

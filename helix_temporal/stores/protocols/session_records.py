@@ -139,6 +139,9 @@ class SessionCommit:
         deletes: The session is deleted: state and all records go, revision and fence stay.  Nothing
             else is given then.
         append: A step of the session's thread that is part of it, as `HotTier.append`.
+        unless: Where one of these keys or groups is there, the commit does not happen, as if the revision
+            were another: for who did not look for them.  Keys of kinds without groups and whole groups
+            only; nothing else of it counts.
     """
 
     session_id: str
@@ -150,6 +153,7 @@ class SessionCommit:
     clears: tuple[tuple[RecordKind, str], ...] = ()
     deletes: bool = False
     append: StepAppend | None = None
+    unless: Wanted = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class SessionRecords(Protocol):
         ...
 
     async def commit(self, change: SessionCommit) -> Committed | None:
-        """Write everything if the revision is still the one that was read; None if it is not.
+        """Write everything if the revision is still the one that was read; None if not, or for `unless`.
 
         Raises:
             FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: As `HotTier.append`

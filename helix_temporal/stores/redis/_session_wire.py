@@ -111,12 +111,16 @@ def commit_args(
         len(change.removes),
         len(change.clears),
         len(puts),
+        len(change.unless.keys),
+        len(change.unless.groups),
     )
     return (
         " ".join(map(str, numbers)),
         b"" if change.row is None else change.row.body,
         document,
         mark,
+        *(field_of(name) for name in change.unless.keys),
+        *(_LETTERS[kind] + group.encode() for kind, group in change.unless.groups),
         *(field_of(name) for name in change.removes),
         *(_LETTERS[kind] + group.encode() for kind, group in change.clears),
         *(part for each in puts.values() for part in _put(each)),

@@ -138,7 +138,8 @@ class CommitPart(Base):
 
         given = isinstance(request.next_state, SessionState)
         thread = self._threads.together and (given or request.append is not None)
-        return await self._loop.change(call, _commit.wanted(request, thread=thread), decide, CommitResult)
+        wanted = _commit.wanted(request, thread=thread)
+        return await self._loop.change(call, wanted, decide, CommitResult, keeps=True)
 
     async def _head(self, seen: Seen, request: StepRequest) -> Head | None:
         """Where the thread will stand with this commit; None if the state's own head counts."""

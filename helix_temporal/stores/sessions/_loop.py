@@ -15,6 +15,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
@@ -27,7 +28,7 @@ from helix_temporal.stores.protocols.session_records import (
 )
 from helix_temporal.stores.sessions._codec import adapter, decode, encode
 from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
-from helix_temporal.stores.sessions._recall import Recall
+from helix_temporal.stores.sessions._recall import Recall, Recalled
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ _LONGEST_PAUSE: Final = 0.05
 _REQUEST: Final = b'{"request":"'
 _DIGEST: Final = 64
 _ANSWER: Final = b'","answer":'
+_NOTHING: Final = Wanted()
 
 
 Decide = Callable[[Seen], Decision[T] | Awaitable[Decision[T] | None]]
@@ -66,11 +68,19 @@ class Loop:
         return Seen(session_id, view, decode_state(view.state, session_id))
 
     async def change(
-        self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any, *, keeps: bool = False
+        self,
+        call: Call,
+        wanted: Wanted,
+        decide: Decide[T],
+        answer: Any,
+        *,
+        keeps: bool = False,
+        new_at: Head | None = None,
     ) -> Done[T]:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
 
-        With ``keeps`` the session is remembered as it is then, where this store does so.
+        With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
+        `Recall.take`.
 
         Raises:
             IdempotencyConflictError: The operation id was used for another request.
@@ -80,9 +90,11 @@ class Loop:
         self.check(call)
         wanted = _with_operation(wanted, call)
         async with self.turn(call.session_id):
-            recalled = await self._recalled(call, wanted, decide, answer)
+            recalled = None if self.recall is None else self.recall.take(call.session_id, wanted, new_at)
             if recalled is not None:
-                return recalled
+                first_try = await self._recalled(recalled, call, decide, answer, keeps)
+                if first_try is not None:
+                    return first_try
             for number in range(TRIES):
                 seen = await self.see(call.session_id, wanted)
                 first = _first_answer(seen, call)
@@ -102,11 +114,11 @@ class Loop:
             session_id=call.session_id,
         )
 
-    async def _recalled(self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any) -> Done[T] | None:
+    async def _recalled(
+        self, recalled: Recalled, call: Call, decide: Decide[T], answer: Any, keeps: bool
+    ) -> Done[T] | None:
         """The change without a look; None: look."""
-        seen = None if self.recall is None else self.recall.take(call.session_id, wanted)
-        if seen is None:
-            return None
+        seen = recalled.seen
         try:
             if _first_answer(seen, call) is not None:
                 return None
@@ -118,10 +130,17 @@ class Loop:
             return None
         if decision is None or not decision.writes:
             return None
-        return await self._commit(seen, call, decision, answer, None)
+        kept = recalled.covers if keeps else None
+        return await self._commit(seen, call, decision, answer, kept, recalled.unless)
 
     async def _commit(
-        self, seen: Seen, call: Call, decision: Decision[T], answer: Any, kept: Wanted | None
+        self,
+        seen: Seen,
+        call: Call,
+        decision: Decision[T],
+        answer: Any,
+        kept: Wanted | None,
+        unless: Wanted = _NOTHING,
     ) -> Done[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
@@ -142,6 +161,7 @@ class Loop:
                 clears=decision.clears,
                 deletes=decision.deletes,
                 append=decision.append,
+                unless=unless,
             )
         )
         if committed is None:

@@ -57,6 +57,7 @@ class RunsPart(Base):
             lambda seen: _runs.start(seen, run, expect_current_run, statuses),
             RunStarted | RunStartRefused,
             keeps=True,
+            new_at=run.start_head,
         )
         return done.answer
 

@@ -15,7 +15,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecords, Wanted
+from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecords, Wanted
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, an_answer, grown, messages, opened
 from helix_temporal.testing.contracts._records_base import (
     SessionRecordsFixtures,
@@ -106,6 +106,20 @@ class AppendCommitContract(SessionRecordsFixtures):
         before = await image(store, joined), await threads.snapshot(joined, 0)
         assert await store.commit(a_change(joined, 0, append=a_step(joined, END))) is None
         assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+
+    async def test_a_commit_that_takes_for_new_what_is_there_appends_nothing(
+        self, store: SessionRecords, joined: str, threads: HotTier
+    ) -> None:
+        """The step and the rest happen together or not at all."""
+        await committed(store, a_change(joined, 1, puts=(a_record("r1", RecordKind.RUN),)))
+        before = await image(store, joined), await threads.snapshot(joined, 0)
+        unless = Wanted(keys=(RecordKey(RecordKind.RUN, "r1"),))
+        assert await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=unless)) is None
+        assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+        new = Wanted(keys=(RecordKey(RecordKind.RUN, "r2"),))
+        done = await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=new))
+        assert done is not None
+        assert done.appended is not None
 
     @pytest.mark.parametrize(("step", "error"), REFUSED)
     async def test_a_refused_step_refuses_the_commit(

@@ -104,6 +104,41 @@ class CommitContract(SessionRecordsFixtures):
         assert await store.commit(a_removal(session_id, revision)) is None
         assert await image(store, session_id) == before
 
+    @pytest.mark.parametrize(
+        "there",
+        [
+            Wanted(keys=(RecordKey(RecordKind.RUN, "r1"),)),
+            Wanted(keys=(RecordKey(RecordKind.RUN, "new"), RecordKey(RecordKind.CHECKPOINT, "c1"))),
+            Wanted(groups=((RecordKind.STAGED, "s1"),)),
+            Wanted(groups=((RecordKind.STEP, "new"), (RecordKind.STEP, "s1"))),
+            Wanted(keys=(RecordKey(RecordKind.RUN, "new"),), groups=((RecordKind.STAGED, "s1"),)),
+        ],
+    )
+    async def test_a_commit_that_takes_for_new_what_is_there_changes_nothing(
+        self, store: SessionRecords, session_id: str, there: Wanted
+    ) -> None:
+        """Who did not look is refused as one who looked too early, and looks."""
+        step = a_record("k", RecordKind.STEP, group="s1")
+        await committed(store, a_change(session_id, puts=(staged("s1", "t1"), a_record("c1"), step)))
+        await committed(store, a_change(session_id, 1, puts=(a_record("r1", RecordKind.RUN),)))
+        before = await image(store, session_id)
+        late = a_change(session_id, 2, puts=(a_record("late", order=9),), unless=there)
+        assert await store.commit(late) is None
+        assert await image(store, session_id) == before
+
+    async def test_a_commit_that_takes_for_new_what_is_new_happens(
+        self, store: SessionRecords, session_id: str
+    ) -> None:
+        """Names that begin as others do, and groups of other kinds, are others; the first commit has none."""
+        new = Wanted(
+            keys=(RecordKey(RecordKind.RUN, "r"), RecordKey(RecordKind.OPERATION, "r")),
+            groups=((RecordKind.STAGED, "r"), (RecordKind.STEP, "r")),
+        )
+        puts = (a_record("r1", RecordKind.RUN), a_record("r"), staged("r1", "r"))
+        await committed(store, a_change(session_id, puts=puts, unless=new))
+        await committed(store, a_change(session_id, 1, puts=(a_record("r", RecordKind.RUN),), unless=new))
+        assert await store.commit(a_change(session_id, 2, unless=new)) is None
+
     async def test_the_same_commit_again_is_refused(self, store: SessionRecords, session_id: str) -> None:
         """After an unclear outcome the revision tells whether it happened."""
         change = a_change(session_id, puts=(a_record("c1"),))

@@ -1,15 +1,17 @@
 -- Writes everything of a commit if the revision is still the one that was read, the thread's step among it.
 -- KEYS: session, its order, its thread, and where the marks of the index lie on the same server: those
--- ARGV: 1 session id, 2 numbers, 3 state, 4 what the index must know, 5 mark; then fields to remove, kinds with groups
---   to clear, field, order and body of each record to put, and the arguments of a step
+-- ARGV: 1 session id, 2 numbers, 3 state, 4 what the index must know, 5 mark; then fields and kinds with groups that
+--   must not be there, fields to remove, kinds with groups to clear, field, order and body of each record to put, and
+--   the arguments of a step
 -- Numbers: revision, fence, '1' if a state is given, '1' if the session is deleted, '1' if the index must know,
---   milliseconds to live or '-', time from which on it is too late or '-', counts of removes, clears and puts
--- Answers: 'I', 'N' the revision moved, 'L' too late, 'C' no thread, 'T' a thread's refusal; or time, birth, revision
---   and end of life; the oldest operation; what the index must know, where the caller did not say; what became of the
---   step.
+--   milliseconds to live or '-', time from which on it is too late or '-', counts of removes, clears, puts,
+--   fields and groups that must not be there
+-- Answers: 'I', 'N' the revision moved, or something is there that must not be, 'L' too late, 'C' no thread, 'T' a
+--   thread's refusal; or time, birth, revision and end of life; the oldest operation; what the index must know, where
+--   the caller did not say; what became of the step.
 local session, order, marks = KEYS[1], KEYS[2], KEYS[4]
-local revision, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts =
-  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+local revision, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts, no_fields, no_groups =
+  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 local h = redis.call('HMGET', session, 'i', 'v', 'b', 'd')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
 if (h[2] or '0') ~= revision then return 'N' end
@@ -19,7 +21,16 @@ if limit ~= '-' and now > tonumber(limit) then return 'L' end
 redis.call('ZCARD', order)
 if marks then redis.call('ZCARD', marks) end
 
-local at_clears = 6 + removes
+local at_no_groups = 6 + no_fields
+local at_removes = at_no_groups + no_groups
+for i = 6, at_no_groups - 1 do
+  if redis.call('HEXISTS', session, ARGV[i]) == 1 then return 'N' end
+end
+for i = at_no_groups, at_removes - 1 do
+  if #group_fields(order, ARGV[i]) > 0 then return 'N' end
+end
+
+local at_clears = at_removes + removes
 local at_puts = at_clears + clears
 local at_step = at_puts + 3 * puts
 local step = ''
@@ -36,7 +47,7 @@ end
 -- From here on nothing is refused any more.
 if not h[1] or deletes == '1' then redis.call('UNLINK', session, order) end
 local gone = {}
-for i = 6, at_clears - 1 do gone[#gone + 1] = ARGV[i] end
+for i = at_removes, at_clears - 1 do gone[#gone + 1] = ARGV[i] end
 for i = at_clears, at_puts - 1 do
   local names = group_fields(order, ARGV[i])
   for j = 1, #names do gone[#gone + 1] = names[j] end

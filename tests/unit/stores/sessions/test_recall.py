@@ -6,7 +6,8 @@ import pytest
 
 from helix_temporal.errors import FencedError, IdempotencyConflictError, StoreUnavailableError
 from helix_temporal.models.checkpoints import CommitResult, StagedChange, StepCommit
-from helix_temporal.models.runs import NewRun, RunChange, RunStatus
+from helix_temporal.models.records import Head
+from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus
 from helix_temporal.models.states import MergeChanges, StateChange
 from helix_temporal.stores.sessions import RecordSessions, _recall
 from tests.unit.stores.sessions._stores import Apart
@@ -52,10 +53,10 @@ async def image(store: RecordSessions) -> list[Any]:
         *(await store.list_checkpoints("s")).items,
         *await store.list_staged("s"),
     ]
-    return [each.model_dump(exclude={"id", "at", "ended_at", "updated_at"}) for each in found]
+    return [each.model_dump(exclude={"id", "at", "started_at", "ended_at", "updated_at"}) for each in found]
 
 
-async def test_a_turn_is_three_calls_of_the_port(place: Apart, store: RecordSessions) -> None:
+async def test_a_turn_is_two_calls_of_the_port(place: Apart, store: RecordSessions) -> None:
     """Each is a round trip somewhere; what they leave is what four would have left."""
     other = Apart(place.clock)
     plain = other.another()
@@ -66,9 +67,83 @@ async def test_a_turn_is_three_calls_of_the_port(place: Apart, store: RecordSess
         records.calls.clear()
         await begun(each)
         await ended(each)
-    assert place.records.calls == ["view", "commit", "commit"]
+    assert place.records.calls == ["commit", "commit"]
     assert other.records.calls == ["view", "commit", "view", "commit"]
     assert await image(store) == await image(plain)
+
+
+async def test_a_first_turn_is_three_calls(place: Apart, store: RecordSessions) -> None:
+    """What this process has not written it looks at, once."""
+    place.records.calls.clear()
+    await begun(store)
+    await ended(store)
+    assert place.records.calls == ["view", "commit", "commit"]
+
+
+async def test_a_run_that_is_not_new_is_not_started_again(place: Apart, store: RecordSessions) -> None:
+    """A late attempt of an earlier turn gets its first answer, though newer turns are remembered."""
+    first = await store.start_run("s", NewRun(run_id="r0"))
+    await ended(store, "r0")
+    for run_id in ("r1", "r2"):
+        await begun(store, run_id)
+        await ended(store, run_id)
+    place.records.calls.clear()
+    again = await store.start_run("s", NewRun(run_id="r0"))
+    assert place.records.calls == ["commit", "view"]
+    assert isinstance(first, RunStarted)
+    assert isinstance(again, RunStarted)
+    assert (again.new_version, again.run.status) == (first.new_version, RunStatus.COMPLETED)
+    state = await store.load_state("s")
+    assert state is not None
+    assert state.current_run_id is None
+
+
+async def test_what_was_staged_for_a_run_before_it_began_is_promoted(
+    place: Apart, store: RecordSessions
+) -> None:
+    """Nobody looked for it: the start finds that it is not as new as it seemed, and looks."""
+    await begun(store, "r0")
+    await store.stage_changes("s", "r1", StagedChange(tool_call_id="c", merge_changes={"tool": 1}))
+    await ended(store, "r0")
+    await begun(store, "r1")
+    place.records.calls.clear()
+    assert (await ended(store, "r1")).promoted == 1
+    state = await store.load_state("s")
+    assert state is not None
+    assert state.custom_state == {"r0": 1, "tool": 1, "r1": 1}
+
+
+async def test_a_session_that_went_on_elsewhere_is_looked_at(place: Apart, store: RecordSessions) -> None:
+    """Sessions wander between workers: a commit that is sure to be refused is not sent."""
+    await begun(store, "r0")
+    await ended(store, "r0")
+    place.records.calls.clear()
+    beyond = Head(position=2, last_id="m2")
+    await store.start_run("s", NewRun(run_id="r1", start_head=beyond))
+    assert place.records.calls == ["view", "commit"]
+
+
+async def test_what_was_written_long_ago_is_looked_at(
+    place: Apart, store: RecordSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store's clock is known from the last look, and clocks drift apart."""
+    await begun(store, "r0")
+    await ended(store, "r0")
+    monkeypatch.setattr(_recall, "_NEW_FOR", 0.0)
+    place.records.calls.clear()
+    await begun(store, "r1")
+    assert place.records.calls == ["view", "commit"]
+
+
+async def test_a_run_is_the_next_one_whoever_started_the_last(place: Apart, store: RecordSessions) -> None:
+    """Turns are numbered without gaps, also where two processes take turns."""
+    other = place.another(recalls=True)
+    for number, each in enumerate((store, other, store, store, other, other, store)):
+        await begun(each, f"r{number}")
+        await ended(each, f"r{number}")
+    runs = (await store.list_runs("s")).items
+    assert [(run.run_id, run.turn) for run in runs] == [(f"r{n}", n + 1) for n in reversed(range(7))]
+    assert (await store.list_checkpoints("s")).total == 7
 
 
 async def test_what_another_process_wrote_meanwhile_is_seen(place: Apart, store: RecordSessions) -> None:
