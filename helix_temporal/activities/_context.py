@@ -8,7 +8,7 @@ from typing import Any, Final
 from temporalio import activity
 
 from helix_temporal.models.store_calls import SessionCall
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 
 MICROSECONDS: Final = 1_000_000
 _NAMES_IN_BEAT: Final = 500
@@ -26,6 +26,11 @@ def default_owner() -> str:
     """Who opens when no session workflow says so: the workflow, or the standalone activity."""
     info = activity.info()
     return info.workflow_run_id or info.activity_id
+
+
+def attempt() -> int:
+    """Which attempt of its activity this is, from 1 on."""
+    return activity.info().attempt if activity.in_activity() else 1
 
 
 def operation_of(request: SessionCall) -> str:

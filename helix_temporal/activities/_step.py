@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from helix_temporal.activities._context import attempt
 from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._references import References
@@ -113,6 +114,8 @@ class Stepper:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._standing(request, agent, thread_id, seen)
+        if attempt() > 1:
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
         await self._news.answers(request, seen.view.header.slice)
         inputs = await self._messages(thread_id, seen.inputs)
         number = step_number(request, state_of(seen.view))
@@ -310,9 +313,7 @@ class Stepper:
             except StaleStateError:
                 facts = await self._threads.facts(step.thread_id)
                 state, version = parse_state(facts.slice), facts.slice_version
-        raise StaleStateError(
-            f"thread {step.thread_id!r}: its state changed {_SLICE_TRIES} times during one step"
-        )
+        raise StaleStateError(f"thread {step.thread_id!r}: state changed {_SLICE_TRIES} times in one step")
 
     async def _write(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
@@ -395,6 +396,5 @@ class Stepper:
 
     def _small(self, call: ToolCall) -> ToolCall:
         """The call as the workflow carries it: without arguments if they are large."""
-        if len(orjson.dumps(call.arguments)) <= self._limits.inline_arguments:
-            return call
-        return without_arguments(call)
+        large = len(orjson.dumps(call.arguments)) > self._limits.inline_arguments
+        return without_arguments(call) if large else call

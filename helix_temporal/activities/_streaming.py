@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from temporalio import activity
-
 from helix_temporal.activities import _chunks as made
+from helix_temporal.activities._context import attempt
 from helix_temporal.activities._outlet import Grace, Keyed, Outlet
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, HelixError, StreamNotFoundError
@@ -179,7 +178,7 @@ class StepStream:
     ) -> None:
         self._outlet, self._request, self._agent = outlet, request, agent
         self.message_id, self.number = message_id, number
-        self._attempt = activity.info().attempt if activity.in_activity() else 1
+        self._attempt = attempt()
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
         self._spoke = self._thought = self._thinks = False
         self._before: list[Keyed] = []

@@ -51,12 +51,12 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.suspensions import Suspension
 from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.progress import Progress
 from helix_temporal.stores.protocols.threads import (
     Create,
     ForkThread,
     OpenedThread,
     OpenThread,
-    Progress,
     ReadPage,
     ThreadStore,
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.activities._context import beating
+from helix_temporal.activities._context import attempt, beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._references import References
@@ -107,7 +107,7 @@ class ToolRunner:
             call_id=request.call.id,
             key=request.key,
             metadata=dict(request.metadata),
-            attempt=activity.info().attempt if activity.in_activity() else 1,
+            attempt=attempt(),
             emit=live.emit,
         )
         arguments = request.call.arguments

@@ -25,7 +25,7 @@ from helix_temporal.coldtier._plan import SLICE_INLINE_MAX, Log, Plan, cut_log, 
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.records import Packed, Record, pack
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from helix_temporal.errors import (
     HelixError,
     StoreUnavailableError,
 )
-from helix_temporal.models.records import EMPTY, size_of
+from helix_temporal.models.records import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
     SINCE_ARCHIVED,
@@ -29,13 +29,8 @@ from helix_temporal.stores.protocols.hot import (
     HotTier,
     StepAppend,
 )
-from helix_temporal.stores.protocols.threads import (
-    FlushReceipt,
-    FlushStatus,
-    FlushThread,
-    Progress,
-    no_progress,
-)
+from helix_temporal.stores.protocols.progress import Progress, no_progress
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, FlushThread
 
 logger = logging.getLogger(__name__)
 
@@ -235,6 +230,21 @@ class Flushing:
             return await self._decide(request, hot, archive)
 
         await self._archive.with_manifest(request.thread_id, decide)
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_head`."""
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                archive = (await self._archive.manifest(thread_id)).manifest
+        except (StoreUnavailableError, TimeoutError):
+            logger.warning("thread %s: tried again without a look at its archive, which is down", thread_id)
+            return
+        if archive.epoch == epoch and archive.head.position > head.position:
+            raise HeadMovedError(
+                f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the record is at "
+                f"{head.position} and went back to an older copy; open it again",
+                thread_id=thread_id,
+            )
 
     async def check_backlog(self, header: HotHeader) -> None:
         """Archive now what has waited too long, and refuse new work if that fails.

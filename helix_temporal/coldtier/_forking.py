@@ -17,13 +17,8 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after
 from helix_temporal.stores._forks import first_answer, origin_of
-from helix_temporal.stores.protocols.threads import (
-    ForkedThread,
-    ForkThread,
-    Progress,
-    Transform,
-    no_progress,
-)
+from helix_temporal.stores.protocols.progress import Progress, no_progress
+from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Transform
 
 TRIES: Final = 20
 

@@ -19,7 +19,7 @@ from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 from helix_temporal.stores.protocols.upkeep import Maintenance
 
 TRIES: Final = 20

@@ -19,7 +19,8 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
 from helix_temporal.stores._opens import check_adapter, committed_at, kept_after_known
 from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotHeader, HotSnapshot, HotTier, Rebase
-from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Progress, Reopen, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
+from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Reopen
 
 TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024

@@ -31,6 +31,7 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 from helix_temporal.stores.protocols.threads import (
     FlushReceipt,
     FlushStatus,
@@ -40,11 +41,9 @@ from helix_temporal.stores.protocols.threads import (
     OpenedThread,
     OpenThread,
     Page,
-    Progress,
     ReadPage,
     ThreadFacts,
     Transform,
-    no_progress,
 )
 
 logger = logging.getLogger(__name__)
@@ -243,6 +242,10 @@ class TieredThreads:
         """As `ThreadStore.confirm_step`: one look at the manifest, and the record stays what it is."""
         if appended.header.archived >= step.head.position:
             await self._flushing.confirm(step, appended)
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_head`: one look at the manifest."""
+        await self._flushing.confirm_head(thread_id, epoch, head)
 
     async def _tidy(self, thread_id: str) -> None:
         try:

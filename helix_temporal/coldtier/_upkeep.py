@@ -16,7 +16,7 @@ from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 from helix_temporal.stores.protocols.upkeep import Audit, Maintenance
 
 TRIES: Final = 20

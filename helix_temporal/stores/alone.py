@@ -42,6 +42,7 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 from helix_temporal.stores.protocols.threads import (
     Create,
     FlushReceipt,
@@ -52,11 +53,9 @@ from helix_temporal.stores.protocols.threads import (
     OpenedThread,
     OpenThread,
     Page,
-    Progress,
     ReadPage,
     ThreadFacts,
     Transform,
-    no_progress,
 )
 
 T = TypeVar("T")
@@ -259,6 +258,9 @@ class HotThreads:
         return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
 
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """The record is all there is."""
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """The record is all there is."""
 
     async def evict(self, thread_id: str, epoch: int) -> str:

@@ -23,7 +23,7 @@ from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
 from helix_temporal.stores.memory import MemoryThreads
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
 from tests.simulation._log import Log

@@ -7,40 +7,14 @@ DESIGN section 5 in one interface.  Two implementations: a hot tier alone
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
 from helix_temporal.models.records import Head, Record
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
-
-
-class Progress(Protocol):
-    """Told of each object moved, so that long work can beat, and be resumed by its next attempt.
-
-    Attributes:
-        finished: Names of objects that an earlier attempt has written.
-    """
-
-    finished: frozenset[str]
-
-    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
-        """Object ``number`` of ``size`` bytes was moved; ``name`` is given if it need not be moved again."""
-        ...
-
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 
 Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
 """Changes the messages of a fork before they become the new thread."""
-
-
-class NoProgress:
-    """For callers that report to nobody."""
-
-    finished: frozenset[str] = frozenset()
-
-    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
-        """Nobody listens."""
-
-
-no_progress: Final = NoProgress()
 
 
 class Create(StrEnum):
@@ -387,6 +361,17 @@ class ThreadStore(Protocol):
 
         Raises:
             FencedError, HeadMovedError: As flush; the step does not count.
+        """
+        ...
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """Make sure that the archive holds nothing of this epoch beyond the record's head.
+
+        For who tries a step again, before it costs anything: an earlier attempt's may have been archived,
+        and the record have gone back to an older copy since.  An archive that is down tells nothing.
+
+        Raises:
+            HeadMovedError: It does; open the thread again.
         """
         ...
 

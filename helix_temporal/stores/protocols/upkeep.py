@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.stores.protocols.threads import Progress, no_progress
+from helix_temporal.stores.protocols.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,3 +120,40 @@ class ConfirmContract(ColdFixtures):
         with pytest.raises(StoreUnavailableError):
             await threads.confirm_step(step, appended)
         await threads.confirm_step(step, appended)
+
+    async def test_a_record_that_went_back_is_told_before_its_step_is_tried_again(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """An earlier attempt's answer is in the archive: nobody need pay for another one."""
+        await author.turn("one")
+        copy, known = await an_old_copy(author, threads), author.head
+        await author.turn("two", "first answer")
+        await author.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        with pytest.raises(HeadMovedError, match="older copy"):
+            await threads.confirm_head(author.thread_id, author.epoch, known)
+
+    async def test_a_record_that_is_where_the_archive_is_or_beyond_may_go_on(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """Also one that was opened again, and cut, since."""
+        await author.turn("one")
+        first = author.head
+        await author.go_cold()
+        await threads.hydrate(author.thread_id, author.epoch)
+        await threads.confirm_head(author.thread_id, author.epoch, first)
+        await author.turn("two")
+        await threads.confirm_head(author.thread_id, author.epoch, author.head)
+        await author.go_cold()
+        later = author.later()
+        await later.open(rewind_to=first)
+        await threads.confirm_head(later.thread_id, later.epoch, first)
+
+    async def test_an_archive_that_is_down_stops_no_attempt(
+        self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
+    ) -> None:
+        """Sessions go on while it is; the step's own end tells what became of it."""
+        await author.turn("one")
+        blobs.fail(BlobFault.ERROR_BEFORE, method="get")
+        await threads.confirm_head(author.thread_id, author.epoch, author.head)
+        assert blobs.count("get") >= 1
