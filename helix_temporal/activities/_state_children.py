@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 _AWAITING: Final = "suspended_awaiting_children"
+_TELLINGS: Final = 5
 _MAX_OWNED: Final = 256
 """Calls of sub-agents that a root remembers the owners of."""
 _MAX_ANSWERED: Final = 32
@@ -129,14 +131,19 @@ class ChildRefs:
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
 
-        Theirs are other writers: what they have stored meanwhile stays.
+        Theirs are other writers: what they have stored meanwhile stays.  They know no epoch of this one, so
+        that a late attempt can't be refused: whoever has told looks whether it was the newest.
         """
-        state = await self._store.load_state(session_id)
-        if state is None or state.parent_session_id is None or state.root_session_id is None:
-            return
-        child = state
-        await self._change(state.parent_session_id, lambda parent: _awaiting(parent, child, since))
-        await self._change(state.root_session_id, lambda root: _owners(root, child))
+        told: SessionState | None = None
+        for _ in range(_TELLINGS):
+            state = await self._store.load_state(session_id)
+            if state is None or state.parent_session_id is None or state.root_session_id is None:
+                return
+            if told is not None and _calls(told) == _calls(state):
+                return
+            told = state
+            await self._change(state.parent_session_id, partial(_awaiting, child=state, since=since))
+            await self._change(state.root_session_id, partial(_owners, child=state))
 
     async def _gone(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
         """Sessions that ended otherwise than by an answer may have been waiting until then."""
@@ -173,6 +180,11 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
                 parent_tool_call_id=each.call.id,
             )
     return list(refs.values())
+
+
+def _calls(child: SessionState) -> tuple[object, object]:
+    """Pure: what others are told of a session that waits for people."""
+    return child.pending_client_tool_calls, child.completed_client_tool_calls
 
 
 def _awaiting(parent: SessionState, child: SessionState, since: int) -> dict[str, Any]:
