@@ -23,7 +23,13 @@ from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, SaveValuesInput
-from helix_temporal.models.suspensions import REMEMBERED_CALLS, KnownCall, Suspension, WaitingCall
+from helix_temporal.models.suspensions import (
+    REMEMBERED_CALLS,
+    AnsweredCall,
+    KnownCall,
+    Suspension,
+    WaitingCall,
+)
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
@@ -66,7 +72,7 @@ def marked(
     messages: Sequence[Message],
     agents: AgentRegistry,
 ) -> SliceState:
-    """The slice that goes with a step: what it waits for, and which calls its inputs answer."""
+    """The slice that goes with a step: what it waits for, and which calls were answered, here and below."""
     suspended = None
     if isinstance(request, RunStepInput) and step.answer is not None and messages[-1].tool_calls:
         calls = waiting_calls(agents.get(request.agent), messages[-1], _now())
@@ -74,10 +80,10 @@ def marked(
             head = head_after(step.head, (*step.inputs, step.answer))
             suspended = Suspension(head=head, calls=calls)
     answered = tuple(each.answered for each in request.inputs if each.answered is not None)
-    if suspended == state.suspended and not answered:
+    if suspended == state.suspended and not answered and not request.answered:
         return state
-    newest = (*state.answered, *answered)[-REMEMBERED_CALLS:]
-    return state.model_copy(update={"suspended": suspended, "answered": newest})
+    known = (*_remembering(state, request.answered), *answered)[-REMEMBERED_CALLS:]
+    return state.model_copy(update={"suspended": suspended, "answered": known})
 
 
 def waits_at(state: SliceState, head: Head) -> Suspension | None:
@@ -126,11 +132,14 @@ def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:
         suspended = request.suspended
     elif request.known is not None and suspended is not None:
         suspended = suspended.model_copy(update={"known": request.known})
-    remembered = {each.id for each in state.answered}
-    fresh = tuple(each for each in request.answered if each.id not in remembered)
-    return state.model_copy(
-        update={"suspended": suspended, "answered": (*state.answered, *fresh)[-REMEMBERED_CALLS:]}
-    )
+    known = _remembering(state, request.answered)[-REMEMBERED_CALLS:]
+    return state.model_copy(update={"suspended": suspended, "answered": known})
+
+
+def _remembering(state: SliceState, answered: Iterable[AnsweredCall]) -> tuple[AnsweredCall, ...]:
+    """Answered calls that the slice has, and these."""
+    known = {each.id for each in state.answered}
+    return (*state.answered, *(each for each in answered if each.id not in known))
 
 
 def with_asleep(state: SliceState, head: Head, asleep: Suspension | None) -> SliceState:

@@ -257,6 +257,7 @@ class Carried(Model):
         used: What the execution used so far.
         tried: As in `OpenSessionInput`.
         stopping: How the suspended turn is to end, as somebody was told.
+        unsaid: Of the answered calls, those of sub-agents that no step has told the slice yet.
     """
 
     handle: OpenHandle
@@ -277,6 +278,7 @@ class Carried(Model):
     answered_calls: tuple[AnsweredCall, ...] = ()
     tried: tuple[str, ...] = ()
     stopping: StopMode | None = None
+    unsaid: tuple[str, ...] = ()
 
 
 class SessionInput(Model):

@@ -141,6 +141,7 @@ class RunStepInput(Model):
         changed: Keys of ``values`` that the application changed or removed; None: those that are other
             than what is stored.
         run_id: Of the turn, the same for all its steps.
+        answered: Calls of sub-agents that were answered, to be remembered.
     """
 
     session_id: Id
@@ -153,6 +154,7 @@ class RunStepInput(Model):
     values: CheckedObject | None = None
     changed: tuple[str, ...] | None = None
     run_id: str | None = None
+    answered: tuple[AnsweredCall, ...] = ()
 
 
 class RunStepResult(Model):
@@ -195,7 +197,11 @@ class RunStepResult(Model):
 
 
 class EndTurnInput(Model):
-    """Commit tool results without a further model call: the turn ends here, for ``reason``."""
+    """Commit tool results without a further model call: the turn ends here, for ``reason``.
+
+    Attributes:
+        answered: As in `RunStepInput`.
+    """
 
     session_id: Id
     thread_id: Id | None = None
@@ -204,6 +210,7 @@ class EndTurnInput(Model):
     inputs: tuple[StepInput, ...]
     run_id: str | None = None
     reason: ExitReason | None = None
+    answered: tuple[AnsweredCall, ...] = ()
 
 
 class SaveValuesInput(Model):

@@ -102,8 +102,8 @@ class Live:
         """The state at the start of a run."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
-        known = carried.answered_calls if carried else ()
-        waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend))
+        known, unsaid = (carried.answered_calls, carried.unsaid) if carried else ((), ())
+        waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend), unsaid)
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()

@@ -291,7 +291,7 @@ class Turn:
         """Results without a further answer: every call is answered, and the turn is whole."""
         talk = self._talk
 
-        async def attempt() -> RunStepResult:
+        async def attempt(**answered: Any) -> RunStepResult:
             return await self._calls.end_turn(
                 EndTurnInput(
                     session_id=talk.request.session_id,
@@ -301,6 +301,7 @@ class Turn:
                     inputs=inputs,
                     run_id=self.run_id,
                     reason=reason,
+                    **answered,
                 )
             )
 
@@ -322,7 +323,7 @@ class Turn:
     async def _step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
         talk = self._talk
 
-        async def attempt() -> RunStepResult:
+        async def attempt(**answered: Any) -> RunStepResult:
             return await self._calls.run_step(
                 RunStepInput(
                     session_id=talk.request.session_id,
@@ -334,6 +335,7 @@ class Turn:
                     turn=self._number,
                     run_id=self.run_id,
                     **({} if self.took_values else present(**self._values)),
+                    **answered,
                 )
             )
 
@@ -351,8 +353,11 @@ class Turn:
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         while True:
+            below = () if self._waits is None else self._waits.unsaid()
             try:
-                result: RunStepResult = await heeding(attempt())
+                result: RunStepResult = await heeding(attempt(**present(answered=below or None)))
+                if self._waits is not None:
+                    self._waits.said(below)
                 return result
             except (HeadMovedError, FencedError) as moved:
                 head = self._talk.head

@@ -33,6 +33,7 @@ class Waits:
     Args:
         clock: Milliseconds since 1970, the same on replay.
         remembered: Calls that were answered before.
+        unsaid: Those of them, by id, that are sub-agents', and that no step has told the slice yet.
         leaves: Whether sessions of sub-agents end while they wait.
 
     Attributes:
@@ -47,13 +48,14 @@ class Waits:
         clock: Callable[[], int],
         remembered: Sequence[AnsweredCall] = (),
         leaves: Callable[[], bool] = lambda: False,
+        unsaid: Sequence[str] = (),
     ) -> None:
         self._clock = clock
         self.sleepers = Sleepers(clock, leaves)
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
         self.on_wait: Callable[[], None] = _nothing
-        self._below = False
+        self._below, self._unsaid = False, dict.fromkeys(unsaid)
         self._known: dict[int, KnownCall] = {}
         self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
@@ -202,17 +204,31 @@ class Waits:
 
     def remember_below(self, answered: AnsweredCall) -> None:
         """A call of a sub-agent was answered, which no step of ours says."""
+        self._unsaid[answered.id] = None
         self.remember((answered,))
         self._below = True
 
+    def unsaid(self) -> tuple[AnsweredCall, ...]:
+        """Calls of sub-agents that were answered, and that the slice has with the next step."""
+        return tuple(self._memory[each] for each in self._unsaid)
+
+    def said(self, answered: Sequence[AnsweredCall]) -> None:
+        """A step has told the slice of them."""
+        for each in answered:
+            self._unsaid.pop(each.id, None)
+
     def unsaved(self) -> tuple[AnsweredCall, ...]:
-        """Calls that were answered, and are not in the slice where sub-agents' are among them."""
-        return tuple(self._memory.values()) if self._below and self.sleepers.allowed else ()
+        """Calls that were answered, as far as an ending saves them."""
+        if self._below and self.sleepers.allowed:
+            return tuple(self._memory.values())
+        # Without a save of their own: with what is known of the turn that waits.
+        return self.unsaid() if self.turn is not None and (self._known or self.sleepers) else ()
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
         turn = self.turn and self._whole(self.turn)
-        return _set(suspended=turn, answered_calls=tuple(self._memory.values()) or None)
+        known, unsaid = tuple(self._memory.values()), tuple(self._unsaid)
+        return _set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
 
     def suspension(self) -> Suspension | None:
         """What the slice is to say of the turn, where sub-agents sleep: no step could say so."""
@@ -256,7 +272,8 @@ class Waits:
 
     def _forget(self) -> None:
         while len(self._memory) > REMEMBERED_CALLS:
-            self._memory.popitem(last=False)
+            gone, _ = self._memory.popitem(last=False)
+            self._unsaid.pop(gone, None)
 
 
 def _nothing() -> None:
