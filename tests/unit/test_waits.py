@@ -161,6 +161,36 @@ def test_answers_below_are_remembered_as_the_newest_and_not_for_ever(waits: Wait
     assert waits.knows(f"below{REMEMBERED_CALLS + 4}")
 
 
+def test_the_slice_is_told_of_an_answer_below_by_one_step(waits: Waits) -> None:
+    """Each step would carry all of them otherwise; until then the next run takes them along."""
+    waits.remember([AnsweredCall(id="before")])
+    waits.remember_below(AnsweredCall(id="below", by="one"))
+    told = waits.unsaid()
+    assert [each.id for each in told] == ["below"]
+    carried = waits.carried()
+    further = Waits(Clock(), carried["answered_calls"], unsaid=carried["unsaid"])
+    assert further.unsaid() == told
+    waits.remember_below(AnsweredCall(id="meanwhile"))
+    waits.said(told)
+    assert [each.id for each in waits.unsaid()] == ["meanwhile"]
+
+
+def test_an_ending_saves_answers_below_with_the_turn_that_waits(waits: Waits) -> None:
+    """No step will say them in this execution; where nothing is saved, they are no reason to."""
+    waits.remember_below(AnsweredCall(id="below"))
+    waits.begin(turn(CLIENT))
+    assert waits.to_save()["answered"] == ()
+    waits.found(1, ToolResult(text="done"))
+    assert [each.id for each in waits.to_save()["answered"]] == ["below"]
+
+
+def test_what_is_forgotten_is_told_to_nobody(waits: Waits) -> None:
+    """A turn whose sub-agents ask all day."""
+    for number in range(REMEMBERED_CALLS + 5):
+        waits.remember_below(AnsweredCall(id=f"below{number}"))
+    assert len(waits.unsaid()) == REMEMBERED_CALLS
+
+
 def test_a_second_answer_below_does_not_take_the_place_of_the_first(waits: Waits) -> None:
     """Whoever gave the first one and asks again must be told so."""
     waits.remember([AnsweredCall(id="below", when=1, by="first")])
