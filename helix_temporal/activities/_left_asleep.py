@@ -2,17 +2,21 @@
 
 What a session itself waits for stands in its slice since the step that asks.  That a sub-agent waits is known
 once its session has ended; the caller's slice has it once its turn is suspended.  Whoever opens the caller's
-thread in between finds it in the sub-agents' own threads.
+thread in between finds it in the sub-agents' own threads, and at the server that they have ended.
 """
 
 from collections.abc import Sequence
 from typing import Any
+
+from temporalio import activity
+from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._agent_calls import AgentCall, calls_agents, open_calls
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
 from helix_temporal.agents import Agent
 from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import OpenSessionInput
@@ -95,6 +99,8 @@ async def _asleep(threads: ThreadStore, call: AgentCall, before: ChildWait | Non
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
+    if await _is_held(call.session_id):
+        return before
     used = used_by(messages, suspended.known)
     return (before or _wait(call, pending)).model_copy(update={"calls": pending, "used": used})
 
@@ -102,6 +108,17 @@ async def _asleep(threads: ThreadStore, call: AgentCall, before: ChildWait | Non
 def _ended(suspended: Suspension) -> set[int]:
     """Pure: calls that have results; those that were approved may yet have to run."""
     return {each.at for each in suspended.known if each.result is not None}
+
+
+async def _is_held(session_id: str) -> bool:
+    """Whether an execution has the session: its caller's end has it end, too, and its turn with it."""
+    try:
+        found = await activity.client().get_workflow_handle(workflow_id(session_id)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return found.close_time is None
 
 
 def _pending(suspended: Suspension, answer: Message) -> tuple[PendingCall, ...]:

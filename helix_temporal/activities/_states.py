@@ -32,11 +32,7 @@ from helix_temporal.models._json import JsonObject
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
-from helix_temporal.models.states import (
-    ErrorInfo,
-    SessionState,
-    SessionStatus,
-)
+from helix_temporal.models.states import ErrorInfo, SessionState, SessionStatus
 from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionInput,
@@ -393,6 +389,9 @@ class StateKeeper:
             return update
 
         await save_change(self._store, request.session_id, epoch, closed, "its end was saved")
+        if request.ends_run:
+            # A step that asks may have come to saying so when nobody waited for it: not from here on.
+            await self.suspended.dropped(request.session_id, epoch)
 
 
 def _deleted(session_id: str) -> SessionNotFoundError:

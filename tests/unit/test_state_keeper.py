@@ -11,12 +11,14 @@ from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
-from helix_temporal.models.records import EMPTY
-from helix_temporal.models.states import MergeChanges, SessionState
+from helix_temporal.models.messages import Message, ToolCall
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
+from helix_temporal.models.suspensions import WaitingCall
 from helix_temporal.stores.sessions.store import RecordSessions
 from tests.unit._keeper_scene import Scene
 
@@ -212,3 +214,22 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
     await scene.open(reopen=first.head, abandoned="r2")
     state = await scene.state()
     assert (state.head, state.custom_state) == (first.head, {"k": 1})
+
+
+async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
+    """Its session was cancelled meanwhile: nobody waits for the answer, and nobody may open it again."""
+    scene = Scene()
+    await scene.open()
+    request = scene.request("r1")
+    await scene.keeper.begin(request, scene.kept)
+    asks = Message(id="asks", role="assistant", tool_calls=(ToolCall(id="c", name="ask_user", arguments={}),))
+    head, waiting = Head(position=2, last_id="asks"), (WaitingCall(id="q", since=1),)
+    await scene.keeper.suspended.record("s", scene.epoch, "r1", asks, head, waiting)
+    ends = SaveValuesInput(
+        thread_id="s", session_id="s", epoch=scene.epoch, values=None, status="interrupted", ends_run=True
+    )
+    await scene.keeper.close(ends)
+    state = await scene.state()
+    assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
+    with pytest.raises(FencedError):
+        await scene.keeper.suspended.record("s", scene.epoch, "r1", asks, head, waiting)

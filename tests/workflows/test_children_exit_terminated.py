@@ -11,9 +11,10 @@ from temporalio.client import WorkflowExecutionStatus
 from helix_temporal.activities import sessions as activities
 from helix_temporal.activities._suspensions import save_waits
 from helix_temporal.agents import ModelRequest
+from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SessionOptions
+from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SessionInput, SessionOptions
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.suspensions import PendingCall
@@ -158,6 +159,26 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
     assert (await asked_once(crew, sid, "asks")).text == "they said blue"
     crew.team.gates[sid].opened.set()
     assert len(crew.team.heard[call.route[0]]) == 2
+
+
+async def test_a_sub_agent_that_an_execution_has_is_not_taken_for_one_that_sleeps(
+    crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one of a caller that was ended is being ended with it: its question is gone in a moment."""
+    async with terminated_in_the_window(crew, sid, monkeypatch):
+        (call,) = (await asked_once(crew, sid, "asks")).pending
+    child = call.route[0]
+    held = await crew.served.client.start_workflow(
+        "helix.session",
+        SessionInput(session_id=child, agent="asker", mode="continue"),
+        id=workflow_id(child),
+        task_queue=crew.served.plugin.settings.task_queue,
+    )
+    crew.team.leads[sid] = lambda request: "fine"
+    assert (await leaving(crew).ask(sid, "anew", agent="asks", timeout=30)).text == "fine"
+    assert await crew.texts(sid) == ["anew", "fine"]
+    assert [each.status for each in await crew.children(sid)] == [SessionStatus.INTERRUPTED]
+    await held.terminate()
 
 
 async def test_a_rewind_ends_what_was_found_asleep(
