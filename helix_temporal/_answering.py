@@ -16,7 +16,6 @@ from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AskStatus,
     ExitReason,
-    SessionInfo,
     SessionInput,
     StopRequest,
     StopResult,
@@ -38,7 +37,7 @@ class Answering(TakingBack):
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
         """
-        info: SessionInfo = await self._status(session_id)
+        info = await self._updates.status(session_id)
         threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
         return tuple(
             [await self._whole(thread, each) for thread, each in zip(threads, info.pending, strict=True)]
@@ -129,7 +128,7 @@ class Answering(TakingBack):
         """Who is started again: a sub-agent that ended while it waits is called by those above it."""
         if agent is not None or not is_child_id(session_id):
             return session_id
-        info: SessionInfo = await self._status(session_id)
+        info = await self._updates.status(session_id)
         asleep = info.exit_reason is ExitReason.SUSPENDED
         return info.root_session_id or session_id if asleep else session_id
 
@@ -192,7 +191,7 @@ class Answering(TakingBack):
             return await self._is_paused(session_id)
         if status is WorkflowExecutionStatus.COMPLETED:
             return (await handle.result()).exit_reason is ExitReason.SUSPENDED
-        if status is WorkflowExecutionStatus.RUNNING or (await self._status(session_id)).pending:
+        if status is WorkflowExecutionStatus.RUNNING or (await self._updates.status(session_id)).pending:
             return True
         # One that could not even be opened knows of nothing.
         return await self._is_paused(session_id)
@@ -219,7 +218,7 @@ class Answering(TakingBack):
     async def _known(self, session_id: str) -> tuple[str, str]:
         """The session's agent and thread: by its last execution, or by its state once that is forgotten."""
         try:
-            info: SessionInfo = await self._status(session_id)
+            info = await self._updates.status(session_id)
         except SessionNotFoundError:
             state = await self.state(session_id)
             if state is None or not state.agent_type:
@@ -245,17 +244,6 @@ class Answering(TakingBack):
             return {"parts": parts}
         _, thread_id = await self._known(session_id)
         return await self._aside(PutTextInput(thread_id=thread_id, message_id=f"answer-{by}", parts=parts))
-
-    async def _status(self, session_id: str) -> SessionInfo:
-        try:
-            found: SessionInfo = await self._updates.handle(session_id).query(
-                "status", result_type=SessionInfo
-            )
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise SessionNotFoundError(f"session {session_id!r} has no run") from error
-            raise
-        return found
 
     async def _whole(self, thread_id: str, call: PendingCall) -> PendingCall:
         """The call with its arguments, which are in the thread where they are large."""

@@ -34,6 +34,7 @@ from helix_temporal.models.sessions import (
     AskStatus,
     RewindResult,
     SendResult,
+    SessionInfo,
     SessionInput,
     SessionResult,
     StopResult,
@@ -57,6 +58,8 @@ PASSING: Final = frozenset(
 )
 CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
+_QUERIES: Final = 3
+_QUERY_SECONDS: Final = 10.0
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
@@ -87,6 +90,34 @@ class Updates:
     def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
         """The session's workflow."""
         return self._client.get_workflow_handle(workflow_id(session_id), result_type=SessionResult)
+
+    async def status(self, session_id: str) -> SessionInfo:
+        """What a session tells of itself; a query that is lost where a run ends is made again.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+        """
+        for left in range(_QUERIES - 1, -1, -1):
+            try:
+                return await self.look(session_id, _QUERY_SECONDS)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
+                if error.status not in PASSING or not left:
+                    raise
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def look(self, session_id: str, seconds: float) -> SessionInfo:
+        """One query, of at most 10 s.
+
+        Raises:
+            RPCError: There is no run, or it does not answer.
+        """
+        limit = timedelta(seconds=min(seconds, _QUERY_SECONDS))
+        found: SessionInfo = await self.handle(session_id).query(
+            "status", result_type=SessionInfo, rpc_timeout=limit
+        )
+        return found
 
     async def until(
         self,

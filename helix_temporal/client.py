@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.client import (
@@ -13,7 +12,6 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal import errors
 from helix_temporal._answering import Answering
 from helix_temporal._direct import ReadableStores, SessionStores
 from helix_temporal._handle import SessionHandle
@@ -319,15 +317,7 @@ class SessionClient(Answering):
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
         """
-        try:
-            found: SessionInfo = await self._updates.handle(session_id).query(
-                "status", result_type=SessionInfo
-            )
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
-            raise
-        return found
+        return await self._updates.status(session_id)
 
     async def wait_for_change(
         self, session_id: str, version: int = 0, *, timeout: float = 60.0
@@ -358,14 +348,11 @@ class SessionClient(Answering):
 
     async def _seen(self, session_id: str, left: float) -> SessionInfo | None:
         try:
-            found: SessionInfo = await self._updates.handle(session_id).query(
-                "status", result_type=SessionInfo, rpc_timeout=timedelta(seconds=min(left, 10.0))
-            )
+            return await self._updates.look(session_id, left)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND or error.status in PASSING:
                 return None
             raise
-        return found
 
     async def result(self, session_id: str) -> SessionResult:
         """Wait until the present run ends, and how it ended."""
