@@ -76,9 +76,11 @@ class ChildRefs:
             await self._pass_over(child.session_id)
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
-        """Calls that were cut off with their turn."""
+        """Calls that were cut off with their turn; of those that had answered their caller may not know."""
         for child in children:
-            await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
+            answered = await self._has_answered(child)
+            status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
+            await self._set(session_id, child, status, epoch)
         await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int | None) -> None:
@@ -113,9 +115,8 @@ class ChildRefs:
         """
         name = ref.sub_session_id
         await self._set(session_id, name, ref.status, epoch)
-        child = await self._store.load_state(name)
-        answered = child is not None and child.status is SessionStatus.COMPLETED
-        if child is not None and not answered:
+        answered = await self._has_answered(name)
+        if not answered:
             await self._pass_over(name)
         await self._gone(session_id, [ref])
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
@@ -150,6 +151,10 @@ class ChildRefs:
         names = {each.sub_session_id for each in refs}
         if names:
             await self._change(session_id, lambda parent: _not_awaiting(parent, names))
+
+    async def _has_answered(self, session_id: str) -> bool:
+        child = await self._store.load_state(session_id)
+        return child is not None and child.status is SessionStatus.COMPLETED
 
     async def _change(self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]) -> None:
         await save_change(self._store, session_id, None, change, "a sub-agent's wait was noted")
