@@ -41,6 +41,8 @@ _LATE_FROM: Final = 0.4
 _AROUND: Final = 5
 _MOST_MORE: Final = 400
 _LONGEST: Final = 60.0
+_STUCK: Final = 180.0
+"""Of many sessions at once each may wait for all others."""
 
 
 class Ours:
@@ -197,19 +199,29 @@ async def _rates(lab: Lab, field: dict[str, Contestant], sessions: int, rounds: 
     """Turns a second of all sessions, over the whole and over the later part."""
     whole: dict[str, list[float]] = {name: [] for name in field}
     late: dict[str, list[float]] = {name: [] for name in field}
+    rows = []
     for number in range(rounds):
         for name, contestant in field.items():
+            if name not in whole:
+                continue
             lab.say(f"chat, {sessions} session(s), round {number + 1} of {rounds}: {name}")
-            talks = await asyncio.gather(
+            found = await asyncio.gather(
                 *(_talk(lab, contestant, lab.sizes.chat_turns) for _ in range(sessions))
             )
+            talks = [each for each in found if each is not None]
+            if len(talks) < sessions:
+                note = f"{sessions - len(talks)} got no answer to a turn within {_STUCK:.0f} s"
+                if name == OURS:
+                    raise RuntimeError(f"ours, {sessions} sessions: {note}")
+                rows.append(Row(f"chat, {sessions} session(s): {name}", None, "", note=note))
+                del whole[name], late[name]
+                continue
             spent = max(each.ended[-1] for each in talks)
             whole[name].append(sessions * lab.sizes.chat_turns / spent)
             late[name].append(sum(each.late_rate for each in talks))
-    rows = []
-    for what, found in (("turns a second", whole), ("late turns a second", late)):
+    for what, rates in (("turns a second", whole), ("late turns a second", late)):
         start = f"chat, {sessions} session(s) × {lab.sizes.chat_turns}: {what}"
-        for name, values in found.items():
+        for name, values in rates.items():
             if name == OURS:
                 rows.append(told(f"{start}: {name}", "turns/s", values))
             else:
@@ -218,7 +230,7 @@ async def _rates(lab: Lab, field: dict[str, Contestant], sessions: int, rounds: 
                     compared(
                         f"{start}: {OURS} against {name}",
                         "turns/s",
-                        found[OURS],
+                        rates[OURS],
                         values,
                         at_least=least,
                     )
@@ -226,13 +238,16 @@ async def _rates(lab: Lab, field: dict[str, Contestant], sessions: int, rounds: 
     return rows
 
 
-async def _talk(lab: Lab, contestant: Contestant, turns: int) -> _Talk:
+async def _talk(lab: Lab, contestant: Contestant, turns: int) -> _Talk | None:
+    """One session; None where it got no answer."""
     session_id = f"bench-{uuid.uuid4().hex}"
     texts = [lab.words.text(_TEXT_BYTES) for _ in range(turns)]
     await contestant.begin(session_id)
     started, ended = time.perf_counter(), []
     for text in texts:
-        await contestant.ask(session_id, text)
+        if await _unanswered(contestant.ask(session_id, text), _STUCK):
+            await contestant.run(session_id).terminate()
+            return None
         ended.append(time.perf_counter() - started)
     await contestant.end(session_id)
     return _Talk(tuple(ended))
@@ -312,7 +327,7 @@ async def _last_turn(lab: Lab, name: str, contestant: Contestant) -> Row:
     for turn in range(start, start + _MOST_MORE):
         if turn % 25 == 0:
             lab.say(f"chat, {name}: turn {turn}")
-        why = await _unanswered(contestant.ask(session_id, lab.words.text(_TEXT_BYTES)))
+        why = await _unanswered(contestant.ask(session_id, lab.words.text(_TEXT_BYTES)), _LONGEST)
         if why:
             await contestant.run(session_id).terminate()
             note = f"no answer ({why}); begun at turn {start} with what it had by then"
@@ -321,14 +336,14 @@ async def _last_turn(lab: Lab, name: str, contestant: Contestant) -> Row:
     return Row(f"chat: the turn that fails: {name}", None, "", note=f"none up to {start + _MOST_MORE}")
 
 
-async def _unanswered(asked: Coroutine[Any, Any, None]) -> str:
+async def _unanswered(asked: Coroutine[Any, Any, None], seconds: float) -> str:
     """Why no answer came; empty if one did."""
     asking = asyncio.create_task(asked)
     # Not a time-out around it: the client of an update may go on although it was cancelled.
-    done, _ = await asyncio.wait({asking}, timeout=_LONGEST)
+    done, _ = await asyncio.wait({asking}, timeout=seconds)
     if not done:
         asking.cancel()
-        return f"none within {_LONGEST:.0f} s"
+        return f"none within {seconds:.0f} s"
     error = asking.exception()
     if error is not None and not isinstance(error, RuntimeError | RPCError | WorkflowUpdateFailedError):
         raise error
