@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
 from helix_temporal.activities._context import attempt
 from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
@@ -25,18 +23,16 @@ from helix_temporal.activities._step_rules import (
 )
 from helix_temporal.activities._streaming import StepStream, Streaming
 from helix_temporal.activities._summaries import Summaries
-from helix_temporal.activities._suspensions import marked
+from helix_temporal.activities._suspensions import as_carried, marked
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HeadMovedError, StaleStateError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import (
     Message,
-    ToolCall,
     check_size,
     from_record,
     to_record,
-    without_arguments,
 )
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import AnswerRef, SliceState
@@ -373,7 +369,9 @@ class Stepper:
     ) -> RunStepResult:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
-            fields["calls"] = tuple(self._small(call) for call in answer.tool_calls)
+            fields["calls"] = tuple(
+                as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
+            )
             fields |= await self._news.waiting(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text
@@ -393,8 +391,3 @@ class Stepper:
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)
-
-    def _small(self, call: ToolCall) -> ToolCall:
-        """The call as the workflow carries it: without arguments if they are large."""
-        large = len(orjson.dumps(call.arguments)) > self._limits.inline_arguments
-        return without_arguments(call) if large else call

@@ -253,9 +253,9 @@ async def _carried(payloads: Payloads, thread_id: str, message: Message) -> User
     return UserMessage(id=message.id, ref=ref, **fields)
 
 
-def as_carried(call: ToolCall) -> ToolCall:
-    """A call as a workflow carries it: without arguments if they are large."""
-    if len(canonical(call.arguments)) <= _INLINE_ARGUMENTS:
+def as_carried(call: ToolCall, limit: int = _INLINE_ARGUMENTS) -> ToolCall:
+    """A call as a workflow carries it: without arguments beyond so many bytes."""
+    if len(canonical(call.arguments)) <= limit:
         return call
     return without_arguments(call)
 
