@@ -76,11 +76,9 @@ class ChildRefs:
             await self._pass_over(child.session_id)
 
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
-        """Calls that were cut off with their turn; of those that had answered their caller may not know."""
+        """Calls that were cut off with their turn."""
         for child in children:
-            answered = await self._has_answered(child)
-            status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
-            await self._set(session_id, child, status, epoch)
+            await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
         await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int | None) -> None:
