@@ -12,7 +12,7 @@ _INCLUDE: Final = re.compile(r"\{include:([a-z_]+)(?:\+(\d+))?\}")
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
-NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+NOW: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """The server's clock in ms."""
 
 
