@@ -249,6 +249,19 @@ class SuspendedTurn(Model):
     children: tuple[ChildWait, ...] = ()
 
 
+class ReopenHeads(Model):
+    """What a workflow knows when it opens again.
+
+    Attributes:
+        inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
+    """
+
+    known: Head
+    turn_start: Head
+    inputs: tuple[str, ...] = ()
+    answered: bool = True
+
+
 class Carried(Model):
     """What an execution takes along when it continues as new; never messages of the thread.
 
@@ -256,6 +269,7 @@ class Carried(Model):
         told: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
         tried: As in `OpenSessionInput`.
+        unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
         unsaid: Of the answered calls, those of sub-agents that no step has told the slice yet.
     """
@@ -277,6 +291,7 @@ class Carried(Model):
     suspended: SuspendedTurn | None = None
     answered_calls: tuple[AnsweredCall, ...] = ()
     tried: tuple[str, ...] = ()
+    unsettled: ReopenHeads | None = None
     stopping: StopMode | None = None
     unsaid: tuple[str, ...] = ()
 

@@ -23,23 +23,11 @@ from helix_temporal.models.sessions import (
     Receipt,
     SuspendedTurn,
 )
+from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import SessionOptions, TakenBack
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension, WaitingCall
 from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
-
-
-class ReopenHeads(Model):
-    """What a workflow knows when it opens again.
-
-    Attributes:
-        inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
-    """
-
-    known: Head
-    turn_start: Head
-    inputs: tuple[str, ...] = ()
-    answered: bool = True
 
 
 class OpenSessionInput(Model):

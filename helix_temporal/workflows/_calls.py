@@ -79,6 +79,10 @@ class Calls(Protocol):
         """A message id, the same on replay."""
         ...
 
+    def patched(self, change: str) -> bool:
+        """Whether this execution knows of a change: false where one from before it is replayed."""
+        ...
+
 
 class ToolFailedError(Exception):
     """A tool failed for good; its text is for the model."""
@@ -213,6 +217,10 @@ class TemporalCalls:
             retry_policy=self._retry(maximum_attempts=1),
         )
 
+    def start_open(self, request: OpenSessionInput) -> "workflow.ActivityHandle[OpenSessionResult]":
+        """Start opening again, for a finaliser, which awaits it to completion."""
+        return workflow.start_activity_method(SessionActivities.open, request, **self._final(beats=True))
+
     def start_save(self, request: SaveValuesInput) -> "workflow.ActivityHandle[SaveValuesResult]":
         """Start saving the application's values; a finaliser awaits it to completion."""
         return workflow.start_activity_method(SessionActivities.save, request, **self._final())
@@ -232,6 +240,10 @@ class TemporalCalls:
     def new_id(self) -> str:
         """As `Calls.new_id`."""
         return workflow.uuid4().hex
+
+    def patched(self, change: str) -> bool:
+        """As `Calls.patched`."""
+        return workflow.patched(change)
 
     # -- options, each call whole: a partial override never drops the rest
 

@@ -1,18 +1,22 @@
 """An open thread as the workflow knows it, and how it is opened, and opened again."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.errors import FencedError
+from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import OpenHandle
-from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
+from helix_temporal.models.sessions import Carried, OpenHandle, ReopenHeads
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.workflows._calls import Calls, OpenedAllTheSame
 
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
 OPEN_PAUSE: Final = 1.0
+_SETTLES: Final = "settles-opens"
 
 
 @dataclass(slots=True)
@@ -21,6 +25,8 @@ class Conversation:
 
     Attributes:
         tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
+        unsettled: What the thread is to be opened at before anything else is done with it, since an open
+            ended without a verdict: an attempt of it that is still under way would cut what is done first.
     """
 
     request: OpenSessionInput
@@ -31,10 +37,31 @@ class Conversation:
     turns_run_again: int = 0
     repairs: int = 0
     tried: tuple[str, ...] = ()
+    unsettled: ReopenHeads | None = None
+
+    @classmethod
+    def of(cls, request: OpenSessionInput, carried: Carried) -> "Conversation":
+        """That of the run before."""
+        return cls(request, carried.handle, carried.facts, tried=carried.tried, unsettled=carried.unsettled)
+
+    def carried(self) -> dict[str, Any]:
+        """For `Carried`, what is there: histories stay small."""
+        told = {"tried": self.tried, "unsettled": self.unsettled}
+        return {"handle": self.handle, "facts": self.facts} | {k: v for k, v in told.items() if v}
 
     def opened(self, handle: OpenHandle) -> None:
         """It is open under another epoch, so that all that was done up to now is known."""
-        self.handle, self.tried = handle, ()
+        self.handle, self.tried, self.unsettled = handle, (), None
+
+    def check_settled(self) -> None:
+        """Refuse to go on under an epoch that an open which is still under way may end at any time.
+
+        Raises:
+            FencedError: The thread has to be opened again first.
+        """
+        if self.unsettled is not None:
+            thread_id = self.request.thread_id
+            raise FencedError(f"thread {thread_id!r}: an open of it ended without a verdict; open it again")
 
     @property
     def head(self) -> Head:
@@ -82,7 +109,16 @@ async def reopen(
         FencedError: Another execution took the thread over.
     """
     talk.reopened += 1
-    request = talk.request.model_copy(
+    request = opens_again(talk, heads, abandoned=abandoned)
+    with remembered_if_unclear(calls, talk, heads):
+        opened = await open_conversation(calls, request)
+    talk.opened(opened.handle)
+    return opened
+
+
+def opens_again(talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None) -> OpenSessionInput:
+    """Pure: the request of an open that goes on with what this execution knows."""
+    return talk.request.model_copy(
         update={
             "reopen": heads,
             "mode": "continue",
@@ -92,13 +128,21 @@ async def reopen(
             **({"tried": talk.tried} if talk.tried else {}),
         }
     )
+
+
+@contextmanager
+def remembered_if_unclear(calls: Calls, talk: Conversation, heads: ReopenHeads) -> Iterator[None]:
+    """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
     try:
-        opened = await open_conversation(calls, request)
+        yield
     except OpenedAllTheSame as cancelled:
         talk.opened(cancelled.opened.handle)
         raise
-    talk.opened(opened.handle)
-    return opened
+    except (Exception, asyncio.CancelledError) as error:
+        refused = isinstance(error, HelixError) and not error.retryable
+        if not refused and calls.patched(_SETTLES):
+            talk.unsettled = heads
+        raise
 
 
 def thread_of(request: OpenSessionInput) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from temporalio.workflow import ActivityHandle
 
 from helix_temporal import errors
 from helix_temporal.errors import FencedError, HeadMovedError
-from helix_temporal.models.sessions import Receipt
+from helix_temporal.models.sessions import Receipt, ReopenHeads
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.workflows._conversation import Conversation, opens_again
 
 _SAVES: Final = 3
 _SAVED_AGAIN: Final = "saved-again"
@@ -96,6 +96,8 @@ class Finaliser:
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
         await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
+        if talk.unsettled is not None:
+            receipts.append(await self._open(talk, talk.unsettled))
         if self._has_news(ending):
             receipts.append(await self._save(talk, ending))
         if ending.closes or not talk.handle.archived:
@@ -114,6 +116,14 @@ class Finaliser:
         if ending.in_slice or self._calls.policy.keeps_state:
             return True
         return ending.run_id is not None and workflow.patched("helix-end-is-told")
+
+    async def _open(self, talk: Conversation, heads: ReopenHeads) -> Receipt:
+        """Fence an open that ended without a verdict; else it may undo what is done here, or refuse it."""
+        request = opens_again(talk, heads)
+        receipt, opened = await self._done("open", lambda: self._calls.start_open(request))
+        if opened is not None:
+            talk.opened(opened.handle)
+        return receipt
 
     async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
         cut = self._calls.children.taken_cut()

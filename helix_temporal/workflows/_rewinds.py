@@ -13,10 +13,10 @@ from helix_temporal.models.handles import (
     TakeBackResult,
 )
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import RewindRequest, RewindResult, UserMessage
+from helix_temporal.models.sessions import ReopenHeads, RewindRequest, RewindResult, UserMessage
 from helix_temporal.models.steps import OpenSessionResult
-from helix_temporal.workflows._calls import OpenedAllTheSame, TemporalCalls
-from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._calls import TemporalCalls
+from helix_temporal.workflows._conversation import Conversation, open_conversation, remembered_if_unclear
 from helix_temporal.workflows._finalise import describe
 from helix_temporal.workflows._inbox import Inbox
 
@@ -100,9 +100,6 @@ async def carry_out(
     try:
         plan = await _plan(calls, talk, rewind.request)
         opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
-    except OpenedAllTheSame as cancelled:
-        talk.opened(cancelled.opened.handle)
-        raise
     except HelixError as error:
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
@@ -154,8 +151,11 @@ async def _cut(
         changes["checkpoint"] = request.checkpoint
     if talk.tried:
         changes["tried"] = talk.tried
+    # Whether or not it took effect: where the thread stands then, it is opened again.
+    heads = ReopenHeads(known=talk.head, turn_start=talk.head)
     try:
-        opened = await open_conversation(calls, talk.request.model_copy(update=changes))
+        with remembered_if_unclear(calls, talk, heads):
+            opened = await open_conversation(calls, talk.request.model_copy(update=changes))
     except HelixError:
         if isinstance(request, TakeBackRequest) and request.id not in talk.tried:
             talk.tried = (*talk.tried, request.id)

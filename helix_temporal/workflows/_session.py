@@ -147,7 +147,7 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = Conversation(request, carried.handle, carried.facts, tried=carried.tried)
+            self._live.talk = Conversation.of(request, carried)
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
             if carried.suspended is not None:
@@ -254,8 +254,7 @@ class AgentSession:
         self._live.rewinds.refuse()
         await self._drain()
         carried = Carried(
-            handle=self._live.open.handle,
-            facts=self._live.open.facts,
+            **self._live.open.carried(),
             policy=self._calls.policy,
             inbox=inbox,
             answered=answered,
@@ -266,7 +265,6 @@ class AgentSession:
             saved_values=self._values.known.saved,
             stale_values=self._values.known.stale,
             notes=self._live.notes,
-            **given(tried=self._live.open.tried),
             **self._live.waits.carried(),
             **given(stopping=self._live.stopping),
             **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),

@@ -355,6 +355,7 @@ class Turn:
         while True:
             below = () if self._waits is None else self._waits.unsaid()
             try:
+                self._talk.check_settled()
                 result: RunStepResult = await heeding(attempt(**present(answered=below or None)))
                 if self._waits is not None:
                     self._waits.said(below)

@@ -20,6 +20,7 @@ from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
 from tests.simulation._run import Verdict, simulate
+from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
 from tests.simulation._world import Rates
 
@@ -248,6 +249,13 @@ def kept_turn(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
+def settled_open(shop: Shop) -> Iterator[None]:
+    """A session ends under the epoch that it knows, though an open of it may still land."""
+    with patch.object(SimCalls, "patched", lambda *_: False):
+        yield
+
+
+@contextmanager
 def trim_of_archived(shop: Shop) -> Iterator[None]:
     """An open thread forgets its oldest messages, archived or not."""
 
@@ -289,6 +297,7 @@ _SWEPT = Rates(
     completion_lost=0.4, outage=0, terminate=0.03, cancel=0.03, end=0.03, rewind=0.03,
 )  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
+_REOPENING = Rates(cancel=0.6, wipe=0.02, snapshot=0.2, zombie=0.25, slow=0.06, beside=0, outage=0, reset=0)
 
 GUARDS = {
     each.remove.__name__: each
@@ -309,6 +318,7 @@ GUARDS = {
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
         Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
+        Guard(settled_open, 3000, _REOPENING, known=0),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }

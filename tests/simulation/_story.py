@@ -15,7 +15,7 @@ from helix_temporal.models.records import Head, Kind
 from helix_temporal.models.sessions import ExitReason, SliceState, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
-from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._conversation import Conversation, open_conversation, opens_again
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._waits import Waits
 from tests.simulation._loop import settle
@@ -357,8 +357,12 @@ class Story:
         return await self._begin()
 
     async def _finalise(self, session: Session) -> None:
-        calls, epoch = SimCalls(self._world, self.temporal), session.talk.handle.epoch
+        calls, talk = SimCalls(self._world, self.temporal, session), session.talk
         try:
+            if talk.unsettled is not None:
+                self._world.note("opened again to end")
+                talk.opened((await open_conversation(calls, opens_again(talk, talk.unsettled))).handle)
+            epoch = talk.handle.epoch
             await calls.flush(THREAD, epoch, closes=True)
         except ConflictError as error:
             self._world.note(f"final flush refused: {type(error).__name__}")
