@@ -61,12 +61,10 @@ async def sid(shore: Shore) -> AsyncIterator[str]:
 
 def opens(events: list[HistoryEvent]) -> list[HistoryEvent]:
     """The opens of an execution."""
-    attributes = "activity_task_scheduled_event_attributes"
     return [
         each
         for each in events
-        if each.HasField(attributes)
-        and each.activity_task_scheduled_event_attributes.activity_type.name == "helix.sessions.open"
+        if each.activity_task_scheduled_event_attributes.activity_type.name == "helix.sessions.open"
     ]
 
 
