@@ -97,7 +97,7 @@ class LocalCalls:
         """As `Calls.new_id`."""
         return secrets.token_hex(16)
 
-    def patched(self, change: str) -> bool:
+    def patched(self, _change: str, /) -> bool:
         """As `Calls.patched`: nothing is replayed."""
         return True
 

@@ -15,7 +15,7 @@ from helix_temporal.models.agents import ChildThread
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Position
 from helix_temporal.models.states import Submission
-from helix_temporal.models.suspensions import PendingCall, SubmitInput
+from helix_temporal.models.suspensions import AnsweredCall, PendingCall, SubmitInput
 
 MAX_DEPTH: Final = 8
 """Sessions above one another: an agent that calls itself would never end otherwise."""
@@ -83,12 +83,14 @@ class ChildPending(Model):
         run: The execution that says so.
         number: Goes up with each; an older one says nothing new.
         calls: Nothing while it works.
+        expired: Calls that nobody answered in time, as far as they are remembered.
     """
 
     session_id: Id
     run: str
     number: int
     calls: tuple[PendingCall, ...] = ()
+    expired: tuple[AnsweredCall, ...] = ()
 
 
 class RoutedSubmit(Model):

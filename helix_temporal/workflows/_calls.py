@@ -79,7 +79,7 @@ class Calls(Protocol):
         """A message id, the same on replay."""
         ...
 
-    def patched(self, change: str) -> bool:
+    def patched(self, change: str, /) -> bool:
         """Whether this execution knows of a change: false where one from before it is replayed."""
         ...
 
@@ -241,7 +241,7 @@ class TemporalCalls:
         """As `Calls.new_id`."""
         return workflow.uuid4().hex
 
-    def patched(self, change: str) -> bool:
+    def patched(self, change: str, /) -> bool:
         """As `Calls.patched`."""
         return workflow.patched(change)
 

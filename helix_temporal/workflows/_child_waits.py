@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
@@ -104,9 +104,14 @@ class ChildWaits:
     # -- to the parent
 
     async def tell(
-        self, session_id: str, pending: Callable[[], tuple[PendingCall, ...]], *, woken: bool = False
+        self,
+        session_id: str,
+        pending: Callable[[], tuple[PendingCall, ...]],
+        expired: Callable[[], tuple[AnsweredCall, ...]],
+        *,
+        woken: bool = False,
     ) -> None:
-        """Tell the parent of every change, as long as the session serves.
+        """Tell the parent of every change of what is ``pending``, as long as the session serves.
 
         Of one that was ``woken`` it believes that it waits for all that it waited for.
         """
@@ -120,11 +125,12 @@ class ChildWaits:
             )
             self._tells_again = False
             told, number = pending(), max(number + 1, int(workflow.now().timestamp() * 1_000_000))
+            what: dict[str, Any] = {"calls": told, "expired": expired()}
             change = ChildPending(
                 session_id=session_id,
                 run=workflow.info().first_execution_run_id,
                 number=number,
-                **({"calls": told} if told else {}),
+                **{name: each for name, each in what.items() if each},
             )
             await signal(parent.workflow_id, "child_pending", change)
 

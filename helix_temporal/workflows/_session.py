@@ -206,7 +206,8 @@ class AgentSession:
 
     async def _tell_parent(self) -> None:
         woken = self._input.woken is not None and self._input.carried is None
-        await self._live.below.tell(self._input.session_id, self._live.pending, woken=woken)
+        live, name = self._live, self._input.session_id
+        await live.below.tell(name, live.pending, live.waits.expired, woken=woken)
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""

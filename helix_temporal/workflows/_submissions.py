@@ -127,6 +127,9 @@ class Submissions:
 
     def _on_child_pending(self, told: ChildPending) -> None:
         self._live.below.hear(told)
+        for each in told.expired:
+            if not self._live.waits.knows(each.id):
+                self._live.waits.remember_below(each)
 
     async def _on_submit_for(self, routed: RoutedSubmit) -> None:
         reply = await self._on_submit(routed.request)

@@ -208,6 +208,10 @@ class Waits:
         self.remember((answered,))
         self._below = True
 
+    def expired(self) -> tuple[AnsweredCall, ...]:
+        """Calls that nobody answered in time, here or below."""
+        return tuple(each for each in self._memory.values() if each.outcome == "expired")
+
     def unsaid(self) -> tuple[AnsweredCall, ...]:
         """Calls of sub-agents that were answered, and that the slice has with the next step."""
         return tuple(self._memory[each] for each in self._unsaid)

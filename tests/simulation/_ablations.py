@@ -318,7 +318,7 @@ GUARDS = {
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
         Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
-        Guard(settled_open, 3000, _REOPENING, known=0),
+        Guard(settled_open, 3000, _REOPENING, known=484),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }

@@ -133,7 +133,7 @@ class SimCalls:
         """A message id."""
         return f"m{self._world.unique()}"
 
-    def patched(self, change: str) -> bool:
+    def patched(self, change: str, /) -> bool:
         """Executions are all new."""
         return True
 

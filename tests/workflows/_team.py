@@ -141,6 +141,7 @@ class Team:
             leads("asks-shortly", agent_tool("helper", agent="asker", timeout=4)),
             leads("asks-shortly-below", agent_tool("helper", agent="asks-shortly")),
             leads("asks-hurried", agent_tool("helper", agent="hurried")),
+            leads("asks-hurried-below", agent_tool("helper", agent="asks-hurried")),
             leads("asks-approved", agent_tool("helper", agent="asker", approval=True)),
             leads("asks-too", agent_tool("helper", agent="asker"), ask_user()),
             leads("asks-in-order", agent_tool("helper", agent="asker"), parallel_tools=False),

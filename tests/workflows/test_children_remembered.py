@@ -1,5 +1,6 @@
 """Answers to questions of sub-agents are remembered by the session through which they were given."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -54,6 +55,25 @@ async def test_a_repeat_in_a_later_execution_is_told_what_the_first_answer_was_t
     await closed(client, sid)
     assert await moved(crew, sid) is ("max_turns_per_run" in options)
     assert await repeats(client, sid, call) == ["submitted", "already_completed", "not_pending"]
+
+
+@pytest.mark.parametrize("agent", ["asks-hurried", "asks-hurried-below"])
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+async def test_an_answer_that_comes_too_late_is_told_so_also_after_the_sub_agent_has_gone(
+    crew: Crew, sid: str, agent: str, suspend: str
+) -> None:
+    """The deadline has passed: whoever asks below, and whether it is still there, makes no difference."""
+    client = crew.client(suspend=suspend)
+    (call,) = (await client.ask(sid, "colour?", agent=agent, message_id="m", timeout=30)).pending
+    await asyncio.sleep(1.1)
+    await client.resume(sid)
+    assert (
+        await client.ask(sid, "colour?", message_id="m", timeout=30)
+    ).text == "they said No answer in time."
+    assert await repeats(client, sid, call) == ["expired", "expired", "not_pending"]
+    await client.ask(sid, "and now?", message_id="n", timeout=30)
+    await closed(client, sid)
+    assert await repeats(client, sid, call) == ["expired", "expired", "not_pending"]
 
 
 async def test_a_turn_that_waits_takes_along_what_was_answered_below(
