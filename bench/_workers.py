@@ -51,12 +51,20 @@ async def program(
         yield process
     finally:
         process.stdin.close()
+        # Its end is not noticed while there is something in a pipe from it.
+        reading = asyncio.create_task(_read_on(process.stdout))
         try:
             async with asyncio.timeout(20):
                 await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
+        await reading
+
+
+async def _read_on(output: asyncio.StreamReader) -> None:
+    while await output.read(65_536):
+        pass
 
 
 def processor_ms(processes: Mapping[str, int]) -> dict[str, float]:

@@ -342,6 +342,7 @@ async def _unanswered(asked: Coroutine[Any, Any, None], seconds: float) -> str:
     # Not a time-out around it: the client of an update may go on although it was cancelled.
     done, _ = await asyncio.wait({asking}, timeout=seconds)
     if not done:
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody asks for it
         asking.cancel()
         return f"none within {seconds:.0f} s"
     error = asking.exception()
