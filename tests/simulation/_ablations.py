@@ -297,7 +297,10 @@ _SWEPT = Rates(
     completion_lost=0.4, outage=0, terminate=0.03, cancel=0.03, end=0.03, rewind=0.03,
 )  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
-_REOPENING = Rates(cancel=0.6, wipe=0.02, snapshot=0.2, zombie=0.25, slow=0.06, beside=0, outage=0, reset=0)
+_REOPENING = Rates(
+    cancel=0.85, snapshot=0.3, wipe=0.02, zombie=0.4, slow=0.06, late_script=0.1, beside=0, outage=0,
+    reset=0, reset_older=0, terminate=0.02, end=0.02, rewind=0.02,
+)  # fmt: skip
 
 GUARDS = {
     each.remove.__name__: each
@@ -318,7 +321,7 @@ GUARDS = {
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
         Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
-        Guard(settled_open, 3000, _REOPENING, known=484),
+        Guard(settled_open, 1000, _REOPENING, known=40),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }
