@@ -5,6 +5,7 @@ Servers are shared by the whole run, so take names from `redis_prefix`, `s3_pref
 """
 
 import asyncio
+import gc
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _waiting.is_coroutine_test(item):
             item.fixturenames.append(_waiting.FIXTURE)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: a collector that walks it again and again holds workflows up for seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -83,6 +83,10 @@ class FaultProxy:
         self._script.extend([None] * skip)
         self._script.extend([fault] * times)
 
+    def forget(self) -> None:
+        """Let the faults be that have not struck yet."""
+        self._script.clear()
+
     def refuse(self, refusing: bool = True) -> None:
         """Close every connection at once, those that stand and new ones: the server is down."""
         self._refusing = refusing

@@ -1,9 +1,10 @@
 """Turns that are taken back: between turns, each request once, in the order in which they came."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 from helix_temporal.errors import HelixError
 from helix_temporal.models.handles import (
@@ -19,6 +20,8 @@ from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._conversation import Conversation, open_conversation, remembered_if_unclear
 from helix_temporal.workflows._finalise import describe
 from helix_temporal.workflows._inbox import Inbox
+
+_OUTLASTS: Final = "rewinds-outlast-time-outs"
 
 
 @dataclass(slots=True)
@@ -100,7 +103,9 @@ async def carry_out(
     try:
         plan = await _plan(calls, talk, rewind.request)
         opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
-    except HelixError as error:
+    except (HelixError, ActivityError) as error:
+        if isinstance(error, ActivityError) and not calls.patched(_OUTLASTS):
+            raise
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
     messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
@@ -156,7 +161,7 @@ async def _cut(
     try:
         with remembered_if_unclear(calls, talk, heads):
             opened = await open_conversation(calls, talk.request.model_copy(update=changes))
-    except HelixError:
+    except (HelixError, ActivityError):
         if isinstance(request, TakeBackRequest) and request.id not in talk.tried:
             talk.tried = (*talk.tried, request.id)
         raise

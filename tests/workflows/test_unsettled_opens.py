@@ -14,7 +14,7 @@ from helix_temporal.errors import FencedError
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import RewindRequest, RewindResult, SessionOptions
 from helix_temporal.stores.protocols.threads import Create, OpenThread
-from helix_temporal.testing.proxy import FaultProxy
+from helix_temporal.testing.proxy import FaultProxy, StallReply
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import TIMEOUTS, Stand, make_settings
@@ -44,16 +44,20 @@ async def shore(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
             proxy.refuse(False)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def sid(shore: Shore) -> AsyncIterator[str]:
+@pytest_asyncio.fixture(loop_scope="session", params=["refused", "stalled"])
+async def sid(shore: Shore, request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """A session of one turn, whose rewind to its beginning came to no verdict while S3 was away."""
     session_id, sessions = f"s-{uuid.uuid4().hex[:8]}", shore.stand.sessions
     await sessions.ask(session_id, "one", agent="main")
-    shore.proxy.refuse()
+    if request.param == "stalled":
+        shore.proxy.fail(StallReply(), times=100)
+    else:
+        shore.proxy.refuse()
     # As an older client asks: this form has no look at the archive before.
     rewind, handle = RewindRequest(to=EMPTY), shore.stand.handle(session_id)
     result = await handle.execute_update("rewind", rewind, result_type=RewindResult)
     shore.proxy.refuse(False)
+    shore.proxy.forget()
     assert not result.done
     yield session_id
     await sessions.close(session_id)
