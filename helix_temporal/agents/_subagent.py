@@ -108,10 +108,7 @@ def agent_tool(
     Raises:
         InvalidConfigError: A name or an option is outside what is allowed.
     """
-    seconds, begins = in_seconds(timeout), in_seconds(start_within)
-    check_seconds(seconds, f"tool {name!r}: timeout")
-    if begins is not None:
-        check_seconds(begins, f"tool {name!r}: start_within")
+    seconds, begins = _times(name, timeout, start_within)
     return AgentTool(
         name=name,
         handler=_not_here,
@@ -149,6 +146,17 @@ def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None
                     f"workers would have to serve; served: {', '.join(sorted(served))}. Give it to them as "
                     "well, or name the task queue of workers that have it"
                 )
+
+
+def _times(
+    name: str, timeout: float | timedelta, start_within: float | timedelta | None
+) -> tuple[float | None, float | None]:
+    """Both in seconds, once they are known to be in their range."""
+    seconds, begins = in_seconds(timeout), in_seconds(start_within)
+    check_seconds(seconds, f"tool {name!r}: timeout")
+    if begins is not None:
+        check_seconds(begins, f"tool {name!r}: start_within")
+    return seconds, begins
 
 
 def _schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) -> dict[str, JsonValue]:

@@ -45,9 +45,9 @@ class Conversation:
         return cls(request, carried.handle, carried.facts, tried=carried.tried, unsettled=carried.unsettled)
 
     def carried(self) -> dict[str, Any]:
-        """For `Carried`, what is there: histories stay small."""
-        told = {"tried": self.tried, "unsettled": self.unsettled}
-        return {"handle": self.handle, "facts": self.facts} | {k: v for k, v in told.items() if v}
+        """For `Carried`."""
+        tried = self.tried or None
+        return present(handle=self.handle, facts=self.facts, tried=tried, unsettled=self.unsettled)
 
     def opened(self, handle: OpenHandle) -> None:
         """It is open under another epoch, so that all that was done up to now is known."""

@@ -104,7 +104,7 @@ async def carry_out(
         plan = await _plan(calls, talk, rewind.request)
         opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
-        if isinstance(error, ActivityError) and not calls.patched(_OUTLASTS):
+        if isinstance(error, ActivityError) and not workflow.patched(_OUTLASTS):
             raise
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
