@@ -15,7 +15,13 @@ TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py examples/*/*.p
 
 SEEDS  ?= 20000
 KILLS  ?= 150
+RUNS   ?= 50
+SECONDS ?= 120
+MINUTES ?= 30
 TESTS  ?= tests
+# What runs against other versions of the dependencies; providers of models have bounds of their own.
+BOUNDS  = $(if $(filter tests,$(TESTS)),tests/unit tests/contracts tests/workflows,$(TESTS))
+PYTHON ?=
 # More than there are cores: many tests wait for servers and time-outs.
 JOBS   ?= 3
 ARGS   ?=
@@ -48,6 +54,14 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 .PHONY: test
 test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: setup ## The lowest dependencies that pyproject.toml allows.  PYTHON=… chooses one, TESTS=… narrows
+	PYTHON=$(PYTHON) .ci/bounds lowest -n $(JOBS) --dist loadscope $(BOUNDS) $(ARGS)
+
+.PHONY: test-newest
+test-newest: setup ## The newest dependencies that there are.  PYTHON=… chooses one, TESTS=… narrows
+	PYTHON=$(PYTHON) .ci/bounds newest -n $(JOBS) --dist loadscope $(BOUNDS) $(ARGS)
 
 .PHONY: lint
 lint: setup ## Style, format and spelling
@@ -84,6 +98,14 @@ simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000;
 chaos: setup ## Real kills of real workers: make chaos KILLS=500; writes build/chaos.json
 	@mkdir -p build
 	$(PY) -m tests.chaos --kills $(KILLS) $(ARGS)
+
+.PHONY: outside
+outside: setup ## Programs of a user's own against the built wheel: make outside RUNS=50 SECONDS=120; writes build/outside.json
+	$(PY) -m tests.outside --seeds $(RUNS) --seconds $(SECONDS) $(ARGS)
+
+.PHONY: soak
+soak: setup ## A worker under constant load: memory, connections, stalls of its loop.  MINUTES=30
+	$(PY) -m tests.outside.soak --minutes $(MINUTES) $(ARGS)
 
 .PHONY: campaign
 campaign: setup ## Stores for long: races, crashes, random sequences, servers killed every second

@@ -13,7 +13,20 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench import append, beside, chats, cold, commits, sessions, start, stateful, states, streams, turns
+from bench import (
+    append,
+    beside,
+    chats,
+    cold,
+    commits,
+    reads,
+    sessions,
+    start,
+    stateful,
+    states,
+    streams,
+    turns,
+)
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
 from helix_temporal.devstack import Stack, start_stack
@@ -25,6 +38,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "hydrate": cold.hydrate,
     "flush": cold.flush,
     "tail": cold.tail,
+    "reads": reads.reads,
     "history": sessions.history,
     "turns": turns.turns,
     "stateful": stateful.stateful,

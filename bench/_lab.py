@@ -31,6 +31,7 @@ class Sizes:
     long_run: int = 1_000
     tails: tuple[int, int] = (200, 100_000)
     tail_hydrates: int = 15
+    read: int = 20_000
     stored: int = 10_000
     history_turns: tuple[int, int] = (10, 1_000)
     sessions: tuple[int, ...] = (1, 32)
@@ -88,6 +89,7 @@ TINY: Final = Sizes(
     long_run=20,
     tails=(20, 900),
     tail_hydrates=2,
+    read=300,
     stored=100,
     history_turns=(3, 5),
     sessions=(1, 2),

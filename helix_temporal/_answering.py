@@ -4,11 +4,12 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
-from helix_temporal._updates import CONTROL_SECONDS, typed
+from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack, check_string
+from helix_temporal._updates import CONTROL_SECONDS, error_of, typed_arguments
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.children import is_child_id
@@ -31,6 +32,7 @@ from helix_temporal.workflows import ThreadRequest
 class Answering(TakingBack):
     """Gives sessions what they wait for.  Each call is answered once, whoever is first."""
 
+    @typed_arguments
     async def pending(self, session_id: str) -> tuple[PendingCall, ...]:
         """What the session waits for now, with all arguments; also after it ended suspended.
 
@@ -43,6 +45,7 @@ class Answering(TakingBack):
             [await self._whole(thread, each) for thread, each in zip(threads, info.pending, strict=True)]
         )
 
+    @typed_arguments
     async def submit_tool_result(
         self,
         session_id: str,
@@ -85,6 +88,7 @@ class Answering(TakingBack):
         session_id = await self._woken_from(session_id, agent)
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
         if error is not None:
+            check_string(error, "error")
             check_size(len(error.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
             fields |= {"outcome": "error", "text": error}
         elif parts is not None:
@@ -93,6 +97,7 @@ class Answering(TakingBack):
             fields |= await self._result(session_id, result, fields["by"])
         return await self._submit(session_id, call, fields, agent, wait=wait, timeout=timeout)
 
+    @typed_arguments
     async def submit_approval(
         self,
         session_id: str,
@@ -113,6 +118,7 @@ class Answering(TakingBack):
         session_id = await self._woken_from(session_id, agent)
         return await self._submit(session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout)
 
+    @typed_arguments
     async def resume(self, session_id: str, *, agent: str | None = None, timeout: float = 60.0) -> None:
         """Start a session that ended suspended: calls whose deadline has passed are given up, and answers
         that were given to the session store are taken.  Nothing if it runs.
@@ -148,13 +154,19 @@ class Answering(TakingBack):
             fields["call"] = call
         if wait:
             fields["wait"] = True
-        request = SubmitInput(**fields)
+        try:
+            request = SubmitInput(**fields)
+        except ValidationError as error:
+            wrong = ", ".join(
+                f"{each['loc'][0]}: {each['msg']}" for each in error.errors(include_input=False)
+            )
+            raise InvalidRequestError(f"this answers no call: {wrong}") from None
         start = await self._start_again(session_id, agent)
         reply: SubmitReply = await self._updates.until(
             session_id, "submit_tool_result", request, SubmitReply, start, timeout
         )
         if reply.submission is None and reply.result is not None and reply.result.error is not None:
-            raise typed(reply.result.error.split(":", 1)[0], reply.result.error)
+            raise error_of(reply.result.error)
         return await self._with_answer(session_id, reply)
 
     async def _with_answer(self, session_id: str, reply: SubmitReply) -> SubmitReply:
@@ -177,14 +189,14 @@ class Answering(TakingBack):
             session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
         )
         if result.error is not None:
-            raise typed(result.error.split(":", 1)[0], result.error)
+            raise error_of(result.error)
         return result
 
     async def _ended_suspended(self, session_id: str) -> bool:
         """Whether the session's turn waits, as far as its last execution, or its state, can tell."""
         handle = self._updates.handle(session_id)
         try:
-            status = (await handle.describe()).status
+            status = (await self._updates.describe(session_id)).status
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

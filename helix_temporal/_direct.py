@@ -1,6 +1,7 @@
 """Reads by stores that the application has: in its own process, without a workflow."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -10,16 +11,22 @@ from helix_temporal._updates import root_error
 from helix_temporal.activities import ThreadActivities
 from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.reads import SessionReads
+from helix_temporal.activities.usage import UsageActivities
 from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.queries import Page
+from helix_temporal.models.records import Record
 from helix_temporal.models.store_calls import ListCheckpointsInput
+from helix_temporal.stores._pages import MAX_LIMIT
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.workflows import LookReply, LookRequest, ThreadReply, ThreadRequest
 
 R = TypeVar("R")
 
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Of a thread that is read whole, so much at a time."""
 _UNBOUNDED: Final = 2**62
 """Nothing passes through Temporal, which would limit its size."""
 
@@ -64,8 +71,10 @@ class DirectReads:
     """Answers as the short workflows do, by the same code."""
 
     def __init__(self, stores: ReadableStores) -> None:
+        self._store = stores.threads
         self._threads = ThreadActivities(stores.threads, max_payload=_UNBOUNDED)
         self._sessions = SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_UNBOUNDED)
+        self._usage = UsageActivities(stores.usage, max_payload=_UNBOUNDED)
         self._checkpoints = CheckpointActivities(stores.sessions) if stores.sessions is not None else None
 
     async def thread(self, request: ThreadRequest) -> ThreadReply | None:
@@ -79,6 +88,22 @@ class DirectReads:
         if request.describe is not None:
             return ThreadReply(described=await _typed(self._threads.describe(request.describe)))
         return None
+
+    async def messages(self, thread_id: str) -> list[Message]:
+        """All messages of the finished turns.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        found: list[Message] = []
+        after: int | None = 0
+        while after is not None:
+            wanted = ReadPage(thread_id, after, limit=MAX_LIMIT, max_bytes=PAGE_BYTES, whole=False)
+            page = await self._store.read(wanted)
+            # In a thread: other tasks of the application go on.
+            found += await asyncio.to_thread(_messages, page.records)
+            after = page.after
+        return found
 
     async def look(self, request: LookRequest) -> LookReply | None:
         """What a session is asked; None where only a worker, which serves the agents, can tell.
@@ -94,12 +119,20 @@ class DirectReads:
             return LookReply(turns=await _typed(self._sessions.turns(request.turns)))
         if request.find_turn is not None:
             return LookReply(find_turn=await _typed(self._sessions.find_turn(request.find_turn)))
+        if request.sessions is not None:
+            return LookReply(sessions=await _typed(self._sessions.find(request.sessions)))
+        if request.entries is not None:
+            return LookReply(entries=await _typed(self._usage.query(request.entries)))
         if request.checkpoints is not None:
             return LookReply(checkpoints=await self._listed(request.checkpoints))
         return None
 
     async def _listed(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
         return Page(items=()) if self._checkpoints is None else await _typed(self._checkpoints.list(request))
+
+
+def _messages(records: Sequence[Record]) -> list[Message]:
+    return [from_record(each) for each in records]
 
 
 async def _typed(answer: Awaitable[R]) -> R:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal.models.checkpoints import CheckpointMeta
-from helix_temporal.models.handles import ChildInfo, SessionUsage, TurnInfo
+from helix_temporal.models.deletion import DeleteResult
+from helix_temporal.models.handles import ChildInfo, HistoryPage, SessionUsage, TurnInfo
+from helix_temporal.models.messages import Message
 from helix_temporal.models.queries import Page
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import Run
@@ -13,7 +15,6 @@ from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.suspensions import PendingCall, ToolApproval
-from helix_temporal.models.threads import ReadMessagesResult
 
 if TYPE_CHECKING:
     from helix_temporal.client import SessionClient
@@ -97,11 +98,15 @@ class SessionHandle:
         """As `SessionClient.usage`."""
         return await self.client.usage(self.session_id)
 
-    async def history(self, **options: Any) -> ReadMessagesResult:
+    async def history(self, **options: Any) -> HistoryPage:
         """As `SessionClient.history`."""
         return await self.client.history(self.session_id, **options)
 
-    async def turns(self, **options: Any) -> list[TurnInfo]:
+    async def messages(self) -> list[Message]:
+        """As `SessionClient.messages`."""
+        return await self.client.messages(self.session_id)
+
+    async def turns(self, **options: Any) -> Page[TurnInfo]:
         """As `SessionClient.turns`."""
         return await self.client.turns(self.session_id, **options)
 
@@ -134,6 +139,10 @@ class SessionHandle:
     async def fork(self, target_id: str, **options: Any) -> Head:
         """As `SessionClient.fork`."""
         return await self.client.fork(self.session_id, target_id, **options)
+
+    async def delete(self, **options: Any) -> DeleteResult:
+        """As `SessionClient.delete`."""
+        return await self.client.delete(self.session_id, **options)
 
     async def edit(self, message_id: str, text: str, target_id: str, **options: Any) -> AskResult:
         """As `SessionClient.edit`; ``agent`` is the handle's unless another is given."""

@@ -1,27 +1,40 @@
 """What a client reads of sessions, by short workflows or by stores that it is given; no session is woken."""
 
+import asyncio
 import base64
 import uuid
 from typing import Any, Final, TypeVar
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
 
+from helix_temporal._diagnosis import Diagnosis, check_namespace
 from helix_temporal._direct import DirectReads, ReadableStores
-from helix_temporal._updates import root_error
-from helix_temporal.errors import CheckpointNotFoundError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal._updates import root_error, typed_arguments
+from helix_temporal.activities._packed_pages import unpack_page
+from helix_temporal.errors import (
+    CheckpointNotFoundError,
+    InvalidCursorError,
+    InvalidRequestError,
+    NoWorkerError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.handles import (
     ChildInfo,
     FindTurnInput,
     FindTurnResult,
+    HistoryPage,
     ListChildrenInput,
     ListTurnsInput,
     SessionUsage,
     ShowSessionInput,
     TurnInfo,
 )
+from helix_temporal.models.ids import short_workflow_prefix
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.queries import DEFAULT_LIMIT, MAX_LIMIT, Page
+from helix_temporal.models.queries import DEFAULT_LIMIT, MAX_LIMIT, Page, SessionQuery, SessionSummary
 from helix_temporal.models.records import Record
 from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskResult, CallPolicy
@@ -34,6 +47,8 @@ from helix_temporal.models.threads import (
     ReadMessagesResult,
     ThreadInput,
 )
+from helix_temporal.models.usage import UsageEntry, UsageQuery
+from helix_temporal.stores._pages import MAX_LIMIT as MAX_LIMIT_OF_PAGE
 from helix_temporal.workflows import (
     LookReply,
     LookRequest,
@@ -45,6 +60,10 @@ from helix_temporal.workflows import (
 
 R = TypeVar("R")
 
+_DIGITS: Final = 18
+_WORKFLOW_PAGE_BYTES: Final = 768 * 1024
+"""Of a thread that is read whole by workflows: compressed, about as much as one result takes."""
+_AT_ONCE: Final = 4
 MAX_NEWEST: Final = 500
 """Turns that one page of the newest may have."""
 
@@ -55,6 +74,7 @@ class SessionReader:
     Args:
         policy: Time-outs and retries; None for those that a worker has without settings.
         stores: Read here, rather than by workflows.
+        deployment: Whose the sessions are.
     """
 
     def __init__(
@@ -63,10 +83,14 @@ class SessionReader:
         task_queue: str,
         policy: CallPolicy | None,
         stores: ReadableStores | None = None,
+        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
     ) -> None:
         self._client, self._task_queue, self._policy = client, task_queue, policy
+        self._deployment = deployment
+        self._diagnosis = Diagnosis(client, task_queue)
         self._direct = None if stores is None else DirectReads(stores)
 
+    @typed_arguments
     async def history(
         self,
         session_id: str,
@@ -76,30 +100,97 @@ class SessionReader:
         limit: int = 100,
         backward: bool = False,
         max_bytes: int = 200 * 1024,
-    ) -> ReadMessagesResult:
-        """One page of a thread's finished turns, wherever they are; wakes no session.
+        cursor: str | None = None,
+    ) -> HistoryPage:
+        """One page of a thread's finished turns, oldest first, wherever they are; wakes no session.
+
+        Args:
+            session_id: Whose.
+            start: From this position on.
+            stop: Up to before this position; None for the end.
+            limit: At most so many messages, fewer where they exceed ``max_bytes``.
+            backward: The newest of the range rather than the oldest; the next page is what is before it.
+            max_bytes: At most so much content.
+            cursor: ``next_cursor`` of the page before, asked for with the same ``backward``.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: The range or limit is out of bounds.
+            InvalidCursorError: The cursor is none that `history` gave.
         """
-        read = ReadMessagesInput(
-            thread_id=session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
+        if cursor is not None and backward:
+            stop = _position(cursor)
+        elif cursor is not None:
+            start = _position(cursor)
+        read = await self._history(
+            session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
         )
-        reply = await self._thread(ThreadRequest(do="read", read=read))
+        next_at = read.before if backward else read.after
+        return HistoryPage(
+            items=read.messages,
+            next_cursor=None if next_at is None else str(next_at),
+            has_more=next_at is not None,
+            total=read.committed,
+            first=read.first,
+            head=read.head,
+        )
+
+    async def _history(self, session_id: str, **fields: Any) -> ReadMessagesResult:
+        reply = await self._thread(
+            ThreadRequest(do="read", read=ReadMessagesInput(thread_id=session_id, **fields))
+        )
         assert reply.read is not None
         return await self._with_large(session_id, reply.read)
 
+    @typed_arguments
     async def messages(self, session_id: str) -> list[Message]:
-        """All messages of the finished turns, page by page."""
+        """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        if self._direct is not None:
+            return await self._direct.messages(session_id)
+        first, page = await self._packed(session_id, 0, None)
+        if page.after is None:
+            return first
+        slots, step = asyncio.Semaphore(_AT_ONCE), len(first)
+
+        async def part(start: int) -> list[Message]:
+            async with slots:
+                return await self._range(session_id, start, min(start + step, page.committed))
+
+        parts = await asyncio.gather(*(part(start) for start in range(page.after, page.committed, step)))
+        return [*first, *(message for each in parts for message in each)]
+
+    async def _range(self, session_id: str, start: int, stop: int) -> list[Message]:
         found: list[Message] = []
-        after: int | None = 0
-        while after is not None:
-            page = await self.history(session_id, start=after, limit=500)
-            found += page.messages
-            after = page.after
+        after: int | None = start
+        while after is not None and after < stop:
+            messages, page = await self._packed(session_id, after, stop)
+            found += messages
+            after = page.after if messages else None
         return found
 
+    async def _packed(
+        self, session_id: str, start: int, stop: int | None
+    ) -> tuple[list[Message], ReadMessagesResult]:
+        read = ReadMessagesInput(
+            thread_id=session_id,
+            start=start,
+            stop=stop,
+            limit=MAX_LIMIT_OF_PAGE,
+            max_bytes=_WORKFLOW_PAGE_BYTES,
+            whole=False,
+            packed=True,
+        )
+        reply = await self._thread(ThreadRequest(do="read", read=read))
+        assert reply.read is not None
+        page = await self._with_large(session_id, reply.read)
+        # In a thread: other tasks of the application go on.
+        return await asyncio.to_thread(unpack_page, page), page
+
+    @typed_arguments
     async def describe(self, session_id: str) -> DescribeThreadResult:
         """Where a thread stands."""
         describe = ThreadInput(thread_id=session_id)
@@ -107,6 +198,7 @@ class SessionReader:
         assert reply.described is not None
         return reply.described
 
+    @typed_arguments
     async def state(self, session_id: str) -> SessionState | None:
         """The session's state, None if there is no such session.
 
@@ -119,6 +211,7 @@ class SessionReader:
         reply = await self._look(LookRequest(show=ShowSessionInput(session_id=session_id)))
         return _given(reply.show).state
 
+    @typed_arguments
     async def run(self, session_id: str, run_id: str) -> Run | None:
         """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
@@ -131,6 +224,7 @@ class SessionReader:
         wanted = ShowSessionInput(session_id=session_id, run_id=run_id)
         return _given((await self._look(LookRequest(show=wanted))).show).run
 
+    @typed_arguments
     async def usage(self, session_id: str) -> SessionUsage:
         """What the session used: by its thread, and what was recorded of it and all its descendants.
 
@@ -140,38 +234,53 @@ class SessionReader:
         reply = await self._look(LookRequest(usage=ShowSessionInput(session_id=session_id)))
         return _given(reply.usage)
 
+    @typed_arguments
     async def turns(
-        self, session_id: str, *, start: int = 0, limit: int | None = None, newest: int | None = None
-    ) -> list[TurnInfo]:
-        """Finished turns, oldest first, with the heads between which they stand.
+        self,
+        session_id: str,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        newest: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[TurnInfo]:
+        """Finished turns, oldest first, with the heads between which they stand; without a ``total``.
 
         Args:
             session_id: Whose.
             start: Position at which the first one begins; their numbers are counted from there.
             limit: At most so many; None for all.
             newest: Instead: so many of the newest, up to 500, numbered from -1 back.
+            cursor: ``next_cursor`` of the page before; numbers go on.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
+            InvalidCursorError: The cursor is none that `turns` gave.
         """
         if newest is not None and not 1 <= newest <= MAX_NEWEST:
             raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
+        number = 1
+        if cursor is not None:
+            place, _, begins = cursor.partition("/")
+            start, number = _position(place), _position(begins)
         found: list[TurnInfo] = []
         after: int | None = start
         while after is not None and (limit is None or len(found) < limit):
             wanted = ListTurnsInput(
                 thread_id=session_id,
                 start=after,
-                number=len(found) + 1,
+                number=number + len(found),
                 limit=100 if limit is None else min(limit - len(found), 100),
                 newest=newest,
             )
             page = _given((await self._look(LookRequest(turns=wanted))).turns)
             found += page.turns
             after = page.after
-        return found
+        more = None if after is None else f"{after}/{number + len(found)}"
+        return Page(items=tuple(found), next_cursor=more, has_more=more is not None)
 
+    @typed_arguments
     async def find_turn(self, session_id: str, message_id: str) -> FindTurnResult:
         """The finished turn that a user's message is in.
 
@@ -181,6 +290,7 @@ class SessionReader:
         wanted = FindTurnInput(thread_id=session_id, message_id=message_id)
         return _given((await self._look(LookRequest(find_turn=wanted))).find_turn)
 
+    @typed_arguments
     async def checkpoints(
         self, session_id: str, *, limit: int = 50, cursor: str | None = None
     ) -> Page[CheckpointMeta]:
@@ -192,6 +302,7 @@ class SessionReader:
         wanted = ListCheckpointsInput(session_id=session_id, limit=limit, cursor=cursor)
         return _given((await self._look(LookRequest(checkpoints=wanted))).checkpoints)
 
+    @typed_arguments
     async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointMeta:
         """One checkpoint of the session.
 
@@ -208,6 +319,38 @@ class SessionReader:
             if cursor is None:
                 raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
 
+    @typed_arguments
+    async def list_sessions(self, query: SessionQuery | None = None, **filters: Any) -> Page[SessionSummary]:
+        """A page of sessions that match, by the session store's index; ``next_cursor`` leads on.
+
+        Args:
+            query: Which; its ``cursor`` is the ``next_cursor`` of the page before.
+            filters: Instead, or over it: fields of a `SessionQuery` (``user_id``, ``tags``, ``status``, …).
+
+        Raises:
+            InvalidCursorError: See there.
+            InvalidRequestError: The workers have no session store.
+        """
+        wanted = (query or SessionQuery()).model_copy(update=SessionQuery(**filters).named())
+        return _given((await self._look(LookRequest(sessions=wanted))).sessions)
+
+    @typed_arguments
+    async def query_usage(self, query: UsageQuery | None = None, **filters: Any) -> Page[UsageEntry]:
+        """A page of usage entries of all sessions that match, by time; ``next_cursor`` leads on.
+
+        Args:
+            query: Which; its ``cursor`` is the ``next_cursor`` of the page before.
+            filters: Instead, or over it: fields of a `UsageQuery` (``kinds``, ``session_id``, ``since``, …).
+
+        Raises:
+            InvalidCursorError: See there.
+        """
+        named = UsageQuery(**filters)
+        update = {name: getattr(named, name) for name in named.model_fields_set}
+        wanted = (query or UsageQuery()).model_copy(update=update)
+        return _given((await self._look(LookRequest(entries=wanted))).entries)
+
+    @typed_arguments
     async def children(
         self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[ChildInfo]:
@@ -245,7 +388,7 @@ class SessionReader:
     async def _with_text(self, thread_id: str, result: AskResult) -> AskResult:
         assert result.answer is not None
         at = result.answer.position
-        page = await self.history(thread_id, start=at, stop=at + 1, limit=1, max_bytes=1024 * 1024)
+        page = await self._history(thread_id, start=at, stop=at + 1, limit=1, max_bytes=1024 * 1024)
         text = page.messages[0].text if page.messages and page.messages[0].id == result.answer.id else None
         return result.model_copy(update={"text": text})
 
@@ -268,26 +411,63 @@ class SessionReader:
         direct = None if self._direct is None else await self._direct.thread(request)
         if direct is not None:
             return direct
-        reply: ThreadReply = await self._short(ThreadWorkflow.run, request, "helix-thread")
+        reply: ThreadReply = await self._short(ThreadWorkflow.run, request, "thread")
         return reply
 
     async def _look(self, request: LookRequest) -> LookReply:
         direct = None if self._direct is None else await self._direct.look(request)
         if direct is not None:
             return direct
-        reply: LookReply = await self._short(LookWorkflow.run, request, "helix-look")
+        reply: LookReply = await self._short(LookWorkflow.run, request, "look")
         return reply
 
     async def _short(self, run: Any, request: Any, name: str) -> Any:
+        prefix = short_workflow_prefix(name, request.about, self._deployment.name)
+        workflow_id = f"{prefix}{uuid.uuid4().hex}"
         try:
-            return await self._client.execute_workflow(
+            started = await self._client.start_workflow(
                 run,
                 request if self._policy is None else request.model_copy(update={"policy": self._policy}),
-                id=f"{name}/{uuid.uuid4().hex}",
+                id=workflow_id,
                 task_queue=self._task_queue,
+                memo=memo_of(self._deployment),
             )
+            async with self._diagnosis.logged(workflow_id):
+                return await self._served(started)
+        except RPCError as error:
+            check_namespace(self._client, error)
+            raise
         except Exception as error:
             raise root_error(error) from error
+
+    async def _served(self, started: WorkflowHandle[Any, Any]) -> Any:
+        """The result of a short workflow, while there are workers for it.
+
+        Raises:
+            NoWorkerError: None polls its task queue; it is terminated.
+        """
+        result = asyncio.ensure_future(started.result())
+        unserved = asyncio.ensure_future(self._diagnosis.unserved(started.id))
+        try:
+            await asyncio.wait((result, unserved), return_when=asyncio.FIRST_COMPLETED)
+            if result.done():
+                return await result
+            await started.terminate("no worker polls its task queue")
+            raise NoWorkerError(f"{started.id}: {await unserved}")
+        finally:
+            result.cancel()
+            unserved.cancel()
+
+
+def _position(cursor: str) -> int:
+    """What a cursor says.
+
+    Raises:
+        InvalidCursorError: It is no number.
+    """
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _DIGITS):
+        raise InvalidCursorError("the cursor is not one that this list gave; begin without one")
+    return int(cursor)
 
 
 def _given(found: R | None) -> R:

@@ -4,14 +4,19 @@
 found and what to write instead.  What was found is shown only where it cannot be a secret.
 """
 
+import difflib
 import ipaddress
 import math
 import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Final
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from pydantic import BeforeValidator
+
+from helix_temporal.models.deployments import NAME, Deployment
 
 MIN_TTL: Final = timedelta(seconds=1)
 MAX_TTL: Final = timedelta(days=400)
@@ -20,10 +25,50 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _REDIS_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _TABLE_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
+_SENTINEL: Final = re.compile(
+    r"redis(?P<tls>s)?\+sentinel://(?:(?P<credentials>[^@/]*)@)?(?P<hosts>[^@/?#]+)/(?P<service>[^/?#]+)(?:/(?P<db>\d{1,5}))?/?"
+)
+_HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
+_SENTINEL_PORT: Final = 26379
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 
 
 _IMPORT_PATH: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+
+_NOT_SETTINGS: Final = re.compile(
+    r"HELIX_(?:AGENTS|REQUIRE_SERVICES|CAMPAIGN|APP_\w+|TEST_\w+|\w+_BINARY|REDIS_CLUSTER_URL"
+    # What Kubernetes gives every container for a service of such a name.
+    r"|(?:\w+_)?SERVICE_(?:HOST|PORT)\w*|(?:\w+_)?PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)"
+)
+_SERVICE_PORT: Final = re.compile(r"HELIX_(?:\w+_)?PORT=(?:tcp|udp|sctp)://.*")
+
+
+def refuse_unknown(environment: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse variables that begin as ours and are none: a misspelt address would mean other stores.
+
+    Raises:
+        ValueError: There are such; names the nearest that there is.
+    """
+    unknown = sorted(
+        name
+        for name, value in environment.items()
+        if name.startswith("HELIX_")
+        and value
+        and name not in known
+        and not _NOT_SETTINGS.fullmatch(name)
+        and not _SERVICE_PORT.fullmatch(f"{name}={value}")
+    )
+    if unknown:
+        raise ValueError("; ".join(_nearest(name, known) for name in unknown[:10]))
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    meant = (
+        f"{near[0]} is meant" if near else "docs/settings.md has all; names of your own begin with HELIX_APP_"
+    )
+    return f"{name} is no setting: {meant}"
 
 
 def shown(value: object) -> str:
@@ -73,6 +118,23 @@ def import_paths(value: object) -> object:
     return found
 
 
+def deployment_name(value: str) -> str:
+    """Lower-case letters, digits and dashes, at most 20: it becomes part of keys, tables and workflow ids."""
+    if not NAME.fullmatch(value):
+        raise ValueError(
+            f"{shown(value)} is no name of a deployment: 1 to 20 of a-z, 0-9, -; a letter first, no - last"
+        )
+    return value
+
+
+def identities(value: object) -> object:
+    """Identities of deployments, separated by commas."""
+    texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+    if isinstance(texts, list | tuple):
+        return tuple(str(Deployment.parse(str(each))) for each in texts if each)
+    return value
+
+
 def redis_prefix(value: str) -> str:
     """Letters, digits and ``_ . : -``, at most 64: nothing that means something in a SCAN pattern."""
     if not _REDIS_PREFIX.fullmatch(value):
@@ -115,6 +177,62 @@ def url(value: str, schemes: tuple[str, ...]) -> str:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class SentinelAddress:
+    """What a Redis Sentinel URL says; user and password are those of the Redis servers."""
+
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+
+    def __str__(self) -> str:
+        """Service and sentinels, without credentials."""
+        return f"{self.service} (sentinels {','.join(f'{host}:{port}' for host, port in self.hosts)})"
+
+
+def is_sentinel(value: str) -> bool:
+    """Whether a URL names sentinels rather than a server."""
+    return value.partition("://")[0].lower() in {"redis+sentinel", "rediss+sentinel"}
+
+
+def sentinel_address(value: str) -> SentinelAddress:
+    """``redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/db]``, or ``rediss+sentinel://``."""
+    found = _SENTINEL.fullmatch(value)
+    if not found:
+        raise ValueError(
+            "redis+sentinel://[user:password@]host:port[,host:port…]/service[/db] expected; the text may hold"
+            " a secret and is not shown"
+        )
+    user, _, password = (found["credentials"] or "").partition(":")
+    hosts = tuple(_sentinel_host(each) for each in found["hosts"].split(","))
+    return SentinelAddress(
+        hosts,
+        unquote(found["service"]),
+        int(found["db"] or 0),
+        unquote(user) or None,
+        unquote(password) or None,
+        tls=found["tls"] is not None,
+    )
+
+
+def _sentinel_host(text: str) -> tuple[str, int]:
+    found = _HOST.fullmatch(text)
+    if not found or not 0 < int(found["port"] or _SENTINEL_PORT) < 65536:
+        raise ValueError("a sentinel's address must be host:port, for example sentinel-1:26379")
+    return found["v6"] or found["name"], int(found["port"] or _SENTINEL_PORT)
+
+
+def redis_url(value: str) -> str:
+    """The address of a Redis server, of a node of a cluster, or of sentinels."""
+    if is_sentinel(value):
+        sentinel_address(value)
+        return value
+    return url(value, ("redis", "rediss", "unix", "redis+sentinel"))
+
+
 def endpoint(value: str) -> str:
     """An http(s) address without credentials in it."""
     parts = _split(url(value, ("http", "https")))
@@ -137,9 +255,14 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
     """Refuse to speak in the clear to another host than this one."""
     if value is None:
         return
-    parts = _split(value)
-    if parts.scheme in {encrypted_scheme, "unix"} or _is_loopback(parts.hostname):
-        return
+    if is_sentinel(value):
+        address = sentinel_address(value)
+        if address.tls or all(_is_loopback(host) for host, _ in address.hosts):
+            return
+    else:
+        parts = _split(value)
+        if parts.scheme in {encrypted_scheme, "unix"} or _is_loopback(parts.hostname):
+            return
     raise ValueError(
         f"{field}: {redacted(value)!r} is another host without TLS; use an encrypted address, or set"
         " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is yours alone"
@@ -150,7 +273,8 @@ def redacted(value: str) -> str:
     """A URL without the user and password in it, and without its query if that may hold one."""
     try:
         parts = urlsplit(value)
-        _ = parts.port
+        if not is_sentinel(value):
+            _ = parts.port
     except ValueError:
         return "<not a URL>"
     place = parts.netloc.rpartition("@")[2]

@@ -8,10 +8,12 @@ from temporalio.client import Client
 
 from helix_temporal._direct import ReadableStores
 from helix_temporal._reads import SessionReader
-from helix_temporal._updates import Updates, typed
-from helix_temporal.errors import InvalidRequestError, ThreadExistsError
+from helix_temporal._updates import Updates, error_of, typed_arguments
+from helix_temporal.agents._checks import NAME
+from helix_temporal.errors import InvalidRequestError, SessionExpiredError, ThreadExistsError
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import check_own_id, is_child_id
+from helix_temporal.models.deployments import Deployment
 from helix_temporal.models.handles import FindTurnResult, TakeBackRequest, TakeBackResult
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import check_size
@@ -47,10 +49,12 @@ class TakingBack(SessionReader):
         updates: Updates,
         options: SessionOptions,
         stores: ReadableStores | None = None,
+        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
     ) -> None:
-        super().__init__(client, task_queue, policy, stores)
+        super().__init__(client, task_queue, policy, stores, deployment)
         self._updates, self._options = updates, options
 
+    @typed_arguments
     async def rewind(
         self,
         session_id: str,
@@ -70,6 +74,7 @@ class TakingBack(SessionReader):
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
         return (await self._taken_back(session_id, request, agent, timeout)).head
 
+    @typed_arguments
     async def rewind_to_turn(
         self,
         session_id: str,
@@ -88,6 +93,7 @@ class TakingBack(SessionReader):
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
         return (await self._taken_back(session_id, request, agent, timeout)).head
 
+    @typed_arguments
     async def restore(
         self,
         session_id: str,
@@ -108,6 +114,7 @@ class TakingBack(SessionReader):
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, checkpoint=checkpoint_id)
         return (await self._taken_back(session_id, request, agent, timeout)).head
 
+    @typed_arguments
     async def regenerate(
         self,
         session_id: str,
@@ -131,8 +138,12 @@ class TakingBack(SessionReader):
                 "back since; ask for another one"
             )
         start = self._input(session_id, agent)
-        return await self._asked(session_id, taken.messages[-1], start, timeout)
+        message = taken.messages[-1]
+        if agent is not None:
+            message = message.model_copy(update={"agent": agent})
+        return await self._asked(session_id, message, start, timeout)
 
+    @typed_arguments
     async def edit(
         self,
         session_id: str,
@@ -167,7 +178,7 @@ class TakingBack(SessionReader):
     async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
         at, last = turn.start.position, turn.start.last_id
-        page = await self.history(target_id, start=max(at - 1, 0), limit=2)
+        page = await self._history(target_id, start=max(at - 1, 0), limit=2)
         found = {page.first + number: message.id for number, message in enumerate(page.messages)}
         return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
 
@@ -181,7 +192,7 @@ class TakingBack(SessionReader):
             session_id, "take_back", request, TakeBackResult, start, timeout
         )
         if result.error is not None:
-            raise typed(result.error.split(":", 1)[0], result.error)
+            raise error_of(result.error)
         return result
 
     async def _asked(
@@ -194,6 +205,9 @@ class TakingBack(SessionReader):
         thread_id: str | None = None,
     ) -> AskResult:
         result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
+        expired = f"{SessionExpiredError.__name__}: "
+        if result.status is AskStatus.FAILED and (result.error or "").startswith(expired):
+            raise SessionExpiredError((result.error or "").removeprefix(expired))
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)
         return result
@@ -213,12 +227,14 @@ class TakingBack(SessionReader):
     def _input(self, session_id: str, agent: str | None, **fields: Any) -> SessionInput | None:
         if agent is None:
             return None
+        _check_agent(agent)
         given = {name: value for name, value in fields.items() if value}
         return SessionInput(
             session_id=session_id, agent=agent, options=self._options, expects_ask=True, **given
         )
 
     async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
+        check_string(text, "text")
         check_text(text, "text")
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {"text": text}
@@ -230,3 +246,19 @@ class TakingBack(SessionReader):
         reply = await self._thread(ThreadRequest(do="put_text", put_text=put))
         assert reply.put_text is not None
         return {"ref": reply.put_text.ref}
+
+
+def _check_agent(agent: object) -> None:
+    if not isinstance(agent, str) or not NAME.fullmatch(agent):
+        said = repr(agent[:80]) if isinstance(agent, str) else type(agent).__name__
+        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {said}")
+
+
+def check_string(value: object, what: str) -> None:
+    """Refuse what is no text.
+
+    Raises:
+        InvalidRequestError: It is none.
+    """
+    if not isinstance(value, str):
+        raise InvalidRequestError(f"{what}: a string expected, got {type(value).__name__}")

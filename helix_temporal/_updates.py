@@ -1,18 +1,23 @@
 """Updates that always come to an end: repeated under one id until they have a final result."""
 
 import asyncio
+import functools
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
+    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -27,7 +32,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
-from helix_temporal.errors import HelixError, InvalidRequestError, SessionTerminatedError
+from helix_temporal._diagnosis import Diagnosis, check_namespace, told
+from helix_temporal.activities.executions import refuse_execution
+from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
+from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
@@ -43,6 +51,9 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.suspensions import SubmitInput
 from helix_temporal.workflows import SessionWorkflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MAX_IN_FLIGHT: Final = 8
 """Asks held at once for one session: the server allows ten updates in flight a run."""
@@ -77,33 +88,62 @@ class Updates:
 
     Args:
         task_queue: Where sessions that have to be started run.
+        deployment: Whose the sessions are.
+        also_known_as: Identities that are the same deployment.
         search_attributes: By the key of the metadata that they are taken from.
     """
 
     def __init__(
-        self, client: Client, task_queue: str, search_attributes: Mapping[str, SearchAttributeKey[str]]
+        self,
+        client: Client,
+        task_queue: str,
+        search_attributes: Mapping[str, SearchAttributeKey[str]],
+        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
+        also_known_as: Sequence[str] = (),
     ) -> None:
         self._client, self._task_queue = client, task_queue
+        self._deployment, self.also_known_as = deployment, also_known_as
         self._search_attributes = search_attributes
         self._slots: dict[str, _Slots] = {}
+        self.diagnosis = Diagnosis(client, task_queue)
 
     def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
         """The session's workflow."""
-        return self._client.get_workflow_handle(workflow_id(session_id), result_type=SessionResult)
+        return self._client.get_workflow_handle(
+            workflow_id(session_id, self._deployment.name), result_type=SessionResult
+        )
+
+    async def describe(self, session_id: str) -> WorkflowExecutionDescription:
+        """What Temporal knows of the session's newest execution.
+
+        Raises:
+            RPCError: There is none.
+            ForeignDeploymentError: It is another deployment's.
+        """
+        found = await self.handle(session_id).describe()
+        await refuse_execution(found, self._deployment, self.also_known_as)
+        return found
 
     async def status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError: No worker answers.
+            InvalidConfigError: The server does not have the client's namespace.
         """
         for left in range(_QUERIES - 1, -1, -1):
             try:
                 return await self.look(session_id, _QUERY_SECONDS)
             except RPCError as error:
+                check_namespace(self._client, error)
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
-                if error.status not in PASSING or not left:
+                if error.status not in PASSING:
+                    raise
+                if why := await self.diagnosis.no_worker(self.handle(session_id).id):
+                    raise NoWorkerError(f"session {session_id!r}: {why}") from error
+                if not left:
                     raise
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -112,11 +152,15 @@ class Updates:
 
         Raises:
             RPCError: There is no run, or it does not answer.
+            ForeignDeploymentError: It is another deployment's.
         """
         limit = timedelta(seconds=min(seconds, _QUERY_SECONDS))
-        found: SessionInfo = await self.handle(session_id).query(
-            "status", result_type=SessionInfo, rpc_timeout=limit
-        )
+        try:
+            found: SessionInfo = await self.handle(session_id).query(
+                "status", result_type=SessionInfo, rpc_timeout=limit
+            )
+        except WorkflowQueryFailedError as error:
+            raise _query_error(error) from error
         return found
 
     async def until(
@@ -129,14 +173,16 @@ class Updates:
         timeout: float,
     ) -> Any:
         """Repeat one update under the same id until it has a final result or time is up."""
+        _check_seconds(timeout)
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
-        async with self._slots.setdefault(session_id, _Slots(self._slots, session_id)):
+        slots = self._slots.setdefault(session_id, _Slots(self._slots, session_id))
+        async with slots, self.diagnosis.logged(self.handle(session_id).id):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"session {session_id!r}: no result of {update!r} within {timeout} s")
+                    raise TimeoutError(await self._timed_out(session_id, update, timeout))
                 try:
                     result = await self._once(
                         session_id, update, argument, result_type, start, left, update_id
@@ -154,6 +200,16 @@ class Updates:
                     update_id = _update_id(update, argument)
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
+        """That there was no result in time, and why, as far as the session or the server can tell."""
+        said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
+        try:
+            failing = (await self.look(session_id, 1.0)).failing
+        except RPCError:
+            failing = ()
+        reasons = [told(failing), await self.diagnosis.why(self.handle(session_id).id)]
+        return "; ".join([said, *filter(None, reasons)])
 
     async def _once(
         self,
@@ -186,6 +242,7 @@ class Updates:
         except WorkflowUpdateFailedError as error:
             raise _failed(error) from error
         except RPCError as error:
+            check_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise _Again("not running", ended=True, gone=True) from error
             if error.status in PASSING:
@@ -198,8 +255,9 @@ class Updates:
         operation = WithStartWorkflowOperation(
             SessionWorkflow.run,
             start,
-            id=workflow_id(session_id),
+            id=workflow_id(session_id, self._deployment.name),
             task_queue=self._task_queue,
+            memo=memo_of(self._deployment),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             search_attributes=self._found_by(start),
@@ -251,18 +309,16 @@ class Updates:
                 return await self.handle(session_id).execute_update(update, **options)
             return await self.handle(session_id).execute_update(update, argument, **options)
         except RPCError as error:
+            check_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-            raise TimeoutError(
-                f"session {session_id!r}: {update!r} was not taken up within {CONTROL_SECONDS:.0f} s; "
-                "is a worker running?"
-            ) from error
+            raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from error
         except WorkflowUpdateFailedError as error:
             if _type_of(error) == _ENDED_UNDER_US:
                 return None
-            raise
+            raise _failed(error) from error
 
 
 class _Slots:
@@ -325,12 +381,50 @@ def _failed(error: WorkflowUpdateFailedError) -> Exception:
     return error
 
 
+def _query_error(error: WorkflowQueryFailedError) -> Exception:
+    """A query's failure has a text and no type: a worker of another deployment names the type in it."""
+    kind, _, message = error.message.partition(": ")
+    return typed(kind, message) if kind == errors.ForeignDeploymentError.__name__ else error
+
+
 def typed(kind: str, message: str) -> Exception:
     """The error of that name, as another process raised it."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, HelixError):
         return found(message)
-    return InvalidRequestError(message)
+    return TimeoutError(message) if kind == TimeoutError.__name__ else InvalidRequestError(message)
+
+
+def _check_seconds(timeout: object) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise InvalidRequestError(f"timeout: seconds expected, got {type(timeout).__name__}")
+
+
+def error_of(text: str) -> Exception:
+    """The error that a workflow has told as its type and its message."""
+    kind, _, message = text.partition(": ")
+    return typed(kind, message if hasattr(errors, kind) else text)
+
+
+def typed_arguments(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Let a method refuse arguments that its models do not take by the pack's own error.
+
+    The message names the argument, what is expected and the type that was given, never its value.
+    """
+
+    @functools.wraps(method)
+    async def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await method(*args, **kwargs)
+        except ValidationError as error:
+            raise InvalidRequestError("; ".join(map(_sentence, error.errors(include_url=False)))) from None
+
+    return checked
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}, got {type(problem['input']).__name__}"
 
 
 def root_error(error: BaseException) -> BaseException:

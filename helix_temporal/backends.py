@@ -21,6 +21,8 @@ from helix_temporal.activities._used import UsageLog
 from helix_temporal.activities.checkpoints import CheckpointActivities
 from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.cleanup import CleanupActivities
+from helix_temporal.activities.deletion import DeletionActivities
+from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.states import SessionStoreActivities
@@ -29,6 +31,7 @@ from helix_temporal.activities.waking import WakingActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.alone import HotThreads
@@ -42,6 +45,9 @@ from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 from helix_temporal.stores.sessions import RecordSessions
 
+_GIVEN = "postgresql://a-pool-that-was-given"
+"""Stands for the address of a database whose pool or adapter is given; nothing connects to it."""
+
 
 class Backends:
     """Stores of one process, shared by all its activities.
@@ -53,6 +59,8 @@ class Backends:
         hot: A hot tier from elsewhere, with the payload store beside it; otherwise as settings say.
         blobs: A blob store from elsewhere; otherwise as settings say.
         locks, usage: From elsewhere; otherwise where the state of sessions is.
+        postgres: A database that is there, instead of ``postgres_dsn``: an asyncpg pool, or a
+            `helix_temporal.stores.postgres.PostgresAdapter`.  Whoever made it closes it.
         streams: From elsewhere; otherwise as settings say.
         workspaces: Providers of workspaces by id, for the clean-up; beside those that settings name.
 
@@ -71,20 +79,22 @@ class Backends:
         blobs: BlobStore | None = None,
         locks: LockManager | None = None,
         usage: UsageStore | None = None,
+        postgres: Any = None,
         streams: StreamStore | None = None,
         workspaces: Mapping[str, WorkspaceProvider] | None = None,
     ) -> None:
         self.settings = settings
-        self._places = _Places(settings)
+        self._places = _Places(settings, postgres)
+        chosen = self._places.chosen
         if hot is None:
-            place = self._places[settings.threads_in]
+            place = self._places[chosen.threads_in]
             self.hot, hot_payloads = place.threads, place.payloads
         else:
             self.hot, hot_payloads = hot
-        self.locks: LockManager = self._places[settings.state_in].locks if locks is None else locks
-        self.usage: UsageStore = self._places[settings.state_in].usage if usage is None else usage
-        if streams is None and settings.streams_in != "none":
-            streams = self._places[settings.streams_in].streams
+        self.locks: LockManager = self._places[chosen.state_in].locks if locks is None else locks
+        self.usage: UsageStore = self._places[chosen.state_in].usage if usage is None else usage
+        if streams is None and chosen.streams_in != "none":
+            streams = self._places[chosen.streams_in].streams
         self.streams = streams
         self._streaming = Streaming(streams)
         self.blobs = blobs or _blobs(settings)
@@ -94,6 +104,8 @@ class Backends:
             self.hot, expire_after=expiry.total_seconds() if expiry else None
         )
         payloads: PayloadStore = hot_payloads
+        if self.blobs is None and settings.archive == "required":
+            raise InvalidConfigError("archive is 'required', and there is no cold tier: set s3_bucket")
         if self.blobs is not None:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
             payloads = self.tiered.payloads
@@ -106,8 +118,9 @@ class Backends:
         self._used = UsageLog(None if self.sessions is None else self.usage)
 
     def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
-        records = self._places[self.settings.state_in].sessions
-        beside = shared and self.settings.threads_in == self.settings.state_in
+        chosen = self._places.chosen
+        records = self._places[chosen.state_in].sessions
+        beside = shared and chosen.threads_in == chosen.state_in
         store = RecordSessions(records, self.threads, together=beside, streams=self.streams)
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
@@ -140,19 +153,12 @@ class Backends:
         self, agents: Iterable[Agent], transforms: Mapping[str, Transform] | None = None
     ) -> list[Any]:
         """Every activity of the pack over these stores, ready to register."""
-        settings, registry = self.settings, AgentRegistry(agents)
+        settings = self.settings
+        registry = AgentRegistry(agents, roll_out=settings.timeouts.roll_out.total_seconds())
         every = settings.timeouts.heartbeat_every.total_seconds()
         limits = settings.limits
         sessions = self.session_activities(registry)
-        threads = ThreadActivities(
-            self.threads,
-            transforms=transforms,
-            max_payload=limits.payload_bytes,
-            max_message=limits.message_bytes,
-            max_batch=limits.batch_messages,
-            beat_every=every,
-            streams=self.streams,
-        )
+        threads = self._thread_activities(transforms)
         maintenance = MaintenanceActivities(
             self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
         )
@@ -170,12 +176,28 @@ class Backends:
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
         holders = (
             *(sessions, threads, maintenance, locks, usage),
-            WakingActivities(self.sessions, beat_every=every),
+            WakingActivities(self.sessions, beat_every=every, deployment=settings.deployment),
+            DeletionActivities(
+                self.threads, self.payloads, self.usage, self.streams, self.sessions, beat_every=every
+            ),
             *self._readers(registry),
             *self._store_activities(),
         )
         found = [method for holder in holders for method in _methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
+
+    def _thread_activities(self, transforms: Mapping[str, Transform] | None) -> ThreadActivities:
+        timeouts, limits = self.settings.timeouts, self.settings.limits
+        return ThreadActivities(
+            self.threads,
+            transforms=transforms,
+            max_payload=limits.payload_bytes,
+            max_message=limits.message_bytes,
+            max_batch=limits.batch_messages,
+            beat_every=timeouts.heartbeat_every.total_seconds(),
+            streams=self.streams,
+            roll_out=timeouts.roll_out.total_seconds(),
+        )
 
     def _readers(self, registry: AgentRegistry) -> tuple[object, ...]:
         limit = self.settings.limits.payload_bytes
@@ -194,7 +216,7 @@ class Backends:
         return (
             SessionStoreActivities(self.sessions, max_payload=limit),
             CheckpointActivities(self.sessions, max_payload=limit),
-            CleanupActivities(Cleanup(self.sessions, self.workspaces), beat_every=every),
+            CleanupActivities(Cleanup(self.sessions, self.workspaces, self._executions()), beat_every=every),
         )
 
     def session_activities(self, registry: AgentRegistry) -> SessionActivities:
@@ -204,13 +226,27 @@ class Backends:
             self.threads,
             registry,
             self.stepper(registry),
-            call_policy(settings).model_copy(update={"keeps_state": self.sessions is not None}),
+            call_policy(settings).model_copy(
+                update={
+                    "keeps_state": self.sessions is not None,
+                    "archives": self.tiered is not None,
+                    **self._whose(),
+                }
+            ),
             self.payloads,
             beat_every=settings.timeouts.heartbeat_every.total_seconds(),
             inline_text=settings.limits.inline_text_bytes,
             states=self._states,
             streams=self._streaming,
         )
+
+    def _executions(self) -> TemporalExecutions:
+        settings = self.settings
+        return TemporalExecutions(deployment=settings.deployment, also_known_as=settings.also_known_as)
+
+    def _whose(self) -> dict[str, str]:
+        own = self.settings.deployment
+        return {} if own.is_plain else {"deployment": str(own)}
 
     def stepper(self, registry: AgentRegistry) -> Stepper:
         """What runs steps, in activities or without Temporal."""
@@ -225,6 +261,8 @@ class Backends:
                 message=limits.message_bytes,
             ),
             flush_each_step=self.settings.flush == "step",
+            archive_required=self.settings.archive == "required",
+            archives=self.tiered is not None,
             states=self._states,
             streams=self._streaming,
             used=self._used,
@@ -241,11 +279,24 @@ class _Places(dict[str, Any]):
     """The backends that settings name, each made when it is asked for, and once.
 
     Drivers are imported where they are chosen: a process without Redis needs none.
+
+    Args:
+        postgres: A pool or an adapter, as if ``postgres_dsn`` named its database.
+
+    Attributes:
+        chosen: The settings, by which stores are placed.
+
+    Raises:
+        InvalidConfigError: There are two databases.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, postgres: Any = None) -> None:
         super().__init__()
-        self._settings = settings
+        if postgres is not None and settings.postgres_dsn is not None:
+            raise InvalidConfigError("postgres is given, and postgres_dsn is set: one of them expected")
+        self._settings, self._given = settings, postgres
+        placed = {} if postgres is None else {"postgres_dsn": _GIVEN}
+        self.chosen = settings.model_copy(update=placed)
 
     def __missing__(self, name: str) -> Any:
         made = {"redis": self._redis, "postgres": self._postgres, "file": self._file, "memory": self._memory}
@@ -269,7 +320,7 @@ class _Places(dict[str, Any]):
 
         settings = self._settings
         return PostgresBackend(
-            settings.postgres_dsn or "",
+            self._given or settings.postgres_dsn or "",
             table_prefix=settings.table_prefix,
             statement_cache_size=settings.postgres_statement_cache_size,
             stream_limits=settings.stream_limits,
@@ -279,7 +330,7 @@ class _Places(dict[str, Any]):
         from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
 
         settings = self._settings
-        return FileBackend(settings.data_directory or Path(), stream_limits=settings.stream_limits)
+        return FileBackend(settings.files or Path(), stream_limits=settings.stream_limits)
 
     def _memory(self) -> Any:
         from helix_temporal.stores.memory.backend import MemoryBackend  # noqa: PLC0415

@@ -12,13 +12,18 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._answering import Answering
+from helix_temporal._deletion import SessionDeleter
+from helix_temporal._deployments import (
+    asking_for,
+    settings_of,
+    speaking_for,
+)
 from helix_temporal._direct import ReadableStores, SessionStores
 from helix_temporal._handle import SessionHandle
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
-from helix_temporal._updates import PASSING, Updates
+from helix_temporal._updates import PASSING, Updates, typed_arguments
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.records import Head
@@ -31,13 +36,14 @@ from helix_temporal.models.sessions import (
     SessionInfo,
     SessionOptions,
     SessionResult,
+    SetPropertiesInput,
     StopRequest,
     StopResult,
     UserMessage,
 )
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import (
-    DeleteThreadInput,
     ForkThreadInput,
 )
 from helix_temporal.settings import Settings, Timeouts
@@ -49,12 +55,14 @@ _LEAST_VERSION: Final = 10**12
 _PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
-class SessionClient(Answering):
+class SessionClient(SessionDeleter):
     """Talks to sessions: starts them when they are not running, and repeats until they answered.
 
     Args:
         client: Connected with `HelixPlugin`.
-        task_queue: Where the session workers listen.
+        task_queue: Where the session workers listen; by default as the settings of the client's `HelixPlugin`
+            say.  The deployment's name and stores are those of these settings; whoever names no stores is of
+            the deployment that listens on ``task_queue``.
         options: For executions that this client starts: those that are named count,
             and the session remembers them; the others are as it remembers them from before.
         search_attributes: Keys of a session's metadata that become search attributes of its workflow;
@@ -73,7 +81,7 @@ class SessionClient(Answering):
         self,
         client: Client,
         *,
-        task_queue: str = "helix",
+        task_queue: str | None = None,
         options: SessionOptions | None = None,
         search_attributes: Mapping[str, SearchAttributeKey[str]] | None = None,
         policy: CallPolicy | None = None,
@@ -81,15 +89,26 @@ class SessionClient(Answering):
         stores: ReadableStores | None = None,
     ) -> None:
         self._streams = streams
-        updates = Updates(client, task_queue, search_attributes or {})
+        settings = settings_of(client) or Settings()
+        deployment = asking_for(settings, task_queue)
+        client, task_queue = speaking_for(client, deployment), task_queue or settings.task_queue
+        also = settings.also_known_as
+        updates = Updates(client, task_queue, search_attributes or {}, deployment, also)
         super().__init__(
-            client, task_queue, policy or _policy_of(client), updates, options or SessionOptions(), stores
+            client,
+            task_queue,
+            policy or _policy_of(settings),
+            updates,
+            options or SessionOptions(),
+            stores,
+            deployment,
         )
 
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
         """A handle on one session."""
         return SessionHandle(self, session_id, agent)
 
+    @typed_arguments
     async def ask(
         self,
         session_id: str,
@@ -102,17 +121,23 @@ class SessionClient(Answering):
         mode: Mode = "auto",
         thread_id: str | None = None,
         fork_from: ForkFrom | None = None,
+        properties: SessionProperties | None = None,
     ) -> AskResult:
         """Send a message and wait for the answer.
 
         The message counts once however often it is sent under one ``message_id``.  ``agent`` is needed
         whenever the session may have to be started.  The result is never ``moved``.
 
+        ``properties`` (when the session expires, its user, tags, workspaces, trace) are set before the
+        message is taken; a session that has expired is renewed by naming ``expires_at``, a time or None.
+
         Raises:
+            SessionExpiredError: The session is past its ``expires_at``, and is not renewed.
             TimeoutError: No answer within ``timeout`` seconds; the message may be answered later, ask
                 again with the same id to get it.
             SessionTerminatedError: The session's run was terminated or timed out while we waited.
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            AgentMismatchError: The session runs with another agent.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB.
             InvalidIdError: The session's or the message's id is refused; also one that only a sub-agent's
@@ -121,9 +146,16 @@ class SessionClient(Answering):
         if agent is not None:
             await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
         message_id = message_id or uuid.uuid4().hex
-        message = UserMessage(id=message_id, **await self._text(thread_id or session_id, text, message_id))
+        content = await self._text(thread_id or session_id, text, message_id)
+        message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
         start = self._input(
-            session_id, agent, metadata=metadata, mode=mode, thread_id=thread_id, fork_from=fork_from
+            session_id,
+            agent,
+            metadata=metadata,
+            mode=mode,
+            thread_id=thread_id,
+            fork_from=fork_from,
+            properties=properties,
         )
         return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
 
@@ -209,6 +241,7 @@ class SessionClient(Answering):
             self._streams = store_of(self._client.config(active_config=True)["plugins"])
         return self._streams
 
+    @typed_arguments
     async def send(
         self,
         session_id: str,
@@ -218,19 +251,39 @@ class SessionClient(Answering):
         message_id: str | None = None,
         timeout: float = 60.0,
         metadata: Mapping[str, str] | None = None,
+        properties: SessionProperties | None = None,
     ) -> str:
         """Leave a message without waiting for its answer; returns its id.
 
-        The message is in the session's history then, not yet in its thread.  Raises as `ask`.
+        The message is in the session's history then, not yet in its thread.  Where the session has to be
+        started, this returns once it is open; what keeps it from opening is raised, as a
+        `SessionExpiredError`.  Otherwise raises as `ask`.
         """
         if agent is not None:
             await self._check_own(session_id)
         message_id = message_id or uuid.uuid4().hex
-        message = UserMessage(id=message_id, **await self._text(session_id, text, message_id))
-        start = self._input(session_id, agent, metadata=metadata)
+        content = await self._text(session_id, text, message_id)
+        message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+        start = self._input(session_id, agent, metadata=metadata, properties=properties)
         await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
         return message_id
 
+    @typed_arguments
+    async def set_properties(self, session_id: str, properties: SessionProperties) -> None:
+        """Set properties of a session that exists, running or not: those that are named.
+
+        Naming ``expires_at`` renews a session that has expired; its turn that waits may be answered again.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            InvalidRequestError: The workers have no session store.
+        """
+        request = SetPropertiesInput(session_id=session_id, properties=properties)
+        # The store first: an execution that begins meanwhile finds them there, one that runs is told.
+        await self._thread(ThreadRequest(do="set_properties", properties=request))
+        await self._updates.if_running(session_id, "set_properties", properties, bool)
+
+    @typed_arguments
     async def fork(
         self,
         session_id: str,
@@ -269,10 +322,7 @@ class SessionClient(Answering):
         assert reply.described is not None
         return reply.described.head
 
-    async def delete(self, session_id: str) -> None:
-        """Remove a thread for good."""
-        await self._thread(ThreadRequest(do="delete", delete=DeleteThreadInput(thread_id=session_id)))
-
+    @typed_arguments
     async def stop(
         self,
         session_id: str,
@@ -316,9 +366,15 @@ class SessionClient(Answering):
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError: No worker answers; the message says of which task queue and namespace.
         """
-        return await self._updates.status(session_id)
+        info = await self._updates.status(session_id)
+        if info.exit_reason is not None:
+            return info
+        failing = await self._diagnosis.failing(self._updates.handle(session_id).id)
+        return info.model_copy(update={"failing": (*info.failing, *failing)}) if failing else info
 
+    @typed_arguments
     async def wait_for_change(
         self, session_id: str, version: int = 0, *, timeout: float = 60.0
     ) -> SessionInfo:
@@ -355,18 +411,27 @@ class SessionClient(Answering):
             raise
 
     async def result(self, session_id: str) -> SessionResult:
-        """Wait until the present run ends, and how it ended."""
-        found: SessionResult = await self._updates.handle(session_id).result()
-        return found
+        """Wait until the present run ends, and how it ended.
+
+        Raises:
+            ForeignDeploymentError: It was started by another deployment.
+        """
+        await self._updates.describe(session_id)
+        return await self._updates.handle(session_id).result()
 
 
-def _policy_of(client: Client) -> CallPolicy | None:
+def _named(properties: SessionProperties | None) -> dict[str, Any]:
+    return {} if properties is None else {"properties": properties}
+
+
+def _for(agent: str | None) -> dict[str, Any]:
+    """Whom a message is for, where that is said."""
+    return {} if agent is None else {"agent": agent}
+
+
+def _policy_of(settings: Settings) -> CallPolicy | None:
     """What the settings of the client's plugin say, None where they say nothing of their own."""
-    for plugin in client.config(active_config=True)["plugins"]:
-        settings = getattr(plugin, "settings", None)
-        if isinstance(settings, Settings) and settings.timeouts != Timeouts():
-            return call_policy(settings)
-    return None
+    return None if settings.timeouts == Timeouts() else call_policy(settings)
 
 
 __all__ = ["SessionClient", "SessionHandle", "SessionStores", "workflow_id"]

@@ -5,15 +5,16 @@
     HelixError
     ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
     ├── InvalidConfigError
-    │   └── AgentNotServedError
+    │   ├── NotServedError · AgentNotServedError                           (retryable)
+    │   └── ForeignDeploymentError
     ├── NotFoundError
     │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
     │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError · StateBehindThreadError
-    │   ├── SessionExistsError · StepClosedError · PatchConflictError · StreamClosedError
+    │   ├── AgentMismatchError · SessionExistsError · StepClosedError · PatchConflictError · StreamClosedError
     │   └── LockHeldError                                                  (retryable)
-    ├── SessionTerminatedError · SessionInterruptedError
+    ├── SessionTerminatedError · SessionInterruptedError · SessionExpiredError
     ├── ArchiveError
     │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
     │   └── UnsupportedFormatError · ArchiveAccessError
@@ -24,7 +25,10 @@
     ├── MigrationError · SchemaVersionError
     ├── ModelRequestError · RemoteClientToolUnsupportedError
     ├── ModelRateLimitedError · ModelUnavailableError · ModelStreamEndedError   (retryable)
+    ├── ApplicationCodeError                                               (retryable)
+    ├── NoWorkerError                                                      (retryable)
     └── StoreUnavailableError                                              (retryable)
+        └── NotArchivedError                                               (retryable)
 
 The class name is the Temporal error type on the wire, so renaming one is a breaking change; a golden
 test pins them.  ``retryable`` says whether the same call may succeed later: everything else is
@@ -66,8 +70,22 @@ class InvalidConfigError(HelixError):
     """A setting is outside what is allowed."""
 
 
-class AgentNotServedError(InvalidConfigError):
-    """An agent is another's tool, and no worker serves it."""
+class NotServedError(InvalidConfigError):
+    """A worker lacks a tool, hook or transform that it was asked for; another worker may have it.
+
+    It is tried again for ``timeouts.roll_out``, since workers of two versions serve one task queue while
+    a new version is rolled out.
+    """
+
+    retryable: ClassVar[bool] = True
+
+
+class AgentNotServedError(NotServedError):
+    """A worker lacks an agent that it was asked for, or that is the tool of another."""
+
+
+class ForeignDeploymentError(InvalidConfigError):
+    """A session belongs to another deployment, or to other stores, than the process that was asked."""
 
 
 class TooLargeError(HelixError):
@@ -144,6 +162,10 @@ class SessionExistsError(ConflictError):
     """A session was to be created under an id that is taken; creating never overwrites."""
 
 
+class AgentMismatchError(ConflictError):
+    """The session runs with another agent than the one that is asked; nothing was sent to it."""
+
+
 class StepClosedError(ConflictError):
     """The step was committed already; nothing more can be staged for it."""
 
@@ -158,6 +180,10 @@ class SessionTerminatedError(HelixError):
 
 class SessionInterruptedError(HelixError):
     """The turn was interrupted before it gave an answer."""
+
+
+class SessionExpiredError(HelixError):
+    """The session is past its ``expires_at``: it takes no answer and no message until somebody renews it."""
 
 
 class ArchiveError(HelixError):
@@ -236,6 +262,28 @@ class StoreCorruptError(HelixError):
 
 class StoreUnavailableError(HelixError):
     """A store did not answer, or answered that it cannot now.  Repeat the same call later."""
+
+    retryable: ClassVar[bool] = True
+
+
+class NotArchivedError(StoreUnavailableError):
+    """The step is in the thread, and nobody is answered before the archive has it (``archive="required"``).
+
+    ``facts`` has ``committed``: the step ended its turn.
+    """
+
+
+class ApplicationCodeError(HelixError):
+    """A model, hook, transform or another function of the application has a bug, such as a `KeyError`.
+
+    Its activity is tried three times; then the error is permanent.
+    """
+
+    retryable: ClassVar[bool] = True
+
+
+class NoWorkerError(HelixError):
+    """No worker answers for a session: none polls its task queue, or those that do don't answer in time."""
 
     retryable: ClassVar[bool] = True
 

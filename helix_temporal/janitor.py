@@ -22,10 +22,13 @@ from temporalio.client import (
     ScheduleUpdateInput,
 )
 
+from helix_temporal._deployments import settings_of
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
+from helix_temporal.models.deployments import memo_of
 from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepInput, SweepInput
 from helix_temporal.models.waking import WakeInput
+from helix_temporal.settings import Settings
 from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
 
 _CATCH_UP: Final = timedelta(minutes=1)
@@ -95,7 +98,7 @@ async def ensure_schedules(
         task_queue: That of the session workers; the janitor works on `maintenance_queue` of it.
         plan: How often what is done; None for the defaults.
     """
-    schedules = _schedules(task_queue, plan or JanitorPlan())
+    schedules = _schedules(client, task_queue, plan or JanitorPlan())
     for name, schedule in schedules.items():
         await _ensure(client, name, schedule)
     return tuple(schedules)
@@ -103,12 +106,13 @@ async def ensure_schedules(
 
 async def remove_schedules(client: Client, task_queue: str) -> None:
     """Remove them; what is running ends by itself."""
-    for name in _schedules(task_queue, JanitorPlan()):
+    for name in _schedules(client, task_queue, JanitorPlan()):
         await client.get_schedule_handle(name).delete()
 
 
-def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
-    start = f"helix-janitor/{task_queue}"
+def _schedules(client: Client, task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
+    deployment = (settings_of(client) or Settings()).deployment
+    start = f"{deployment.name}-janitor/{task_queue}"
     runs: dict[str, tuple[Any, Any, timedelta]] = {
         f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
         f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
@@ -119,7 +123,11 @@ def _schedules(task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
     return {
         name: Schedule(
             action=ScheduleActionStartWorkflow(
-                run, argument, id=name, task_queue=maintenance_queue(task_queue)
+                run,
+                argument,
+                id=name,
+                task_queue=maintenance_queue(task_queue),
+                memo=memo_of(deployment),
             ),
             spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=every)]),
             policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=max(_CATCH_UP, every)),

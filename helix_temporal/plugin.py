@@ -3,32 +3,31 @@
 import atexit
 import dataclasses
 import functools
+import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, ServiceClient
-from temporalio.worker import WorkerConfig, WorkflowRunner
+from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from helix_temporal._converter import user_data_converter
+from helix_temporal._deployments import WorkerDeployment
 from helix_temporal.agents import Agent
 from helix_temporal.agents._subagent import check_served
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.errors import HelixError
+from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
+from helix_temporal.workflows._elsewhere import RollOutInterceptor
 from helix_temporal.workflows._runner import ContextFreeRunner, needs_contexts
 
 Transform = Callable[..., Any]
 
-
-class CompactPayloadConverter(PydanticPayloadConverter):
-    """Pydantic's converter, leaving out fields that were not set: histories stay small."""
-
-    def __init__(self) -> None:
-        super().__init__(ToJsonOptions(exclude_unset=True))
+_INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 
 class HelixPlugin(SimplePlugin):
@@ -46,7 +45,7 @@ class HelixPlugin(SimplePlugin):
         passthrough: Further modules that the sandbox passes through, such as the application's own.
 
     Raises:
-        InvalidConfigError: The client's data converter is neither the default nor a pydantic one.
+        InvalidConfigError: The client's payload converter does not carry ``None`` and JSON objects.
         AgentNotServedError: An agent's tool is another agent, which the same workers would have to serve, and
             is not among ``agents``; where the tool names their task queue, once a worker is made.
     """
@@ -64,11 +63,15 @@ class HelixPlugin(SimplePlugin):
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
         check_served(self._agents)
         # What the driver leaves behind imports more of it when it is collected, which may be in a workflow.
-        self._passthrough = ("helix_temporal", "redis", *passthrough)
+        # pydantic imports the last one when a model is first used: too late for the sandbox of older SDKs.
+        self._passthrough = ("helix_temporal", "redis", "annotated_types", *passthrough)
         self._backends: Any = backends
+        # Stores from elsewhere may be anywhere.
+        check = DeploymentCheck(self.settings.deployment, self.settings.also_known_as, known=backends is None)
+        self._deployment = WorkerDeployment(check)
         super().__init__(
             "helix.HelixPlugin",
-            data_converter=_converter,
+            data_converter=user_data_converter,
             workflows=WORKFLOWS,
             workflow_runner=self._runner,
             activities=self._activities,
@@ -86,16 +89,21 @@ class HelixPlugin(SimplePlugin):
         return self._backends
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add to what `SimplePlugin` does the two intervals that decide how fast failures are seen."""
-        timeouts = self.settings.timeouts
+        """Add to what `SimplePlugin` does two intervals, and the refusal of other deployments' sessions.
+
+        The intervals decide how fast failures are seen; one that the worker's maker has set stays.
+        """
         config = super().configure_worker(config)
+        config["interceptors"] = [*(config.get("interceptors") or ()), self._deployment]
         check_served(self._agents, config.get("task_queue"))
-        config["max_heartbeat_throttle_interval"] = timeouts.max_heartbeat_throttle_interval
-        config["sticky_queue_schedule_to_start_timeout"] = timeouts.sticky_queue_schedule_to_start_timeout
+        for name in _INTERVALS:
+            default = inspect.signature(Worker).parameters[name].default
+            if config.get(name, default) == default:
+                config[name] = getattr(self.settings.timeouts, name)
+        config["interceptors"] = [*(config.get("interceptors") or []), RollOutInterceptor()]
         runner, client = config.get("workflow_runner"), config.get("client")
         used = client.data_converter if client is not None else DataConverter()
-        ours = used.payload_converter_class is CompactPayloadConverter
-        if type(runner) is SandboxedWorkflowRunner and ours and not needs_contexts(used):
+        if type(runner) is SandboxedWorkflowRunner and not needs_contexts(used):
             config["workflow_runner"] = ContextFreeRunner(runner.restrictions, runner.runner_class)
         return config
 
@@ -125,17 +133,3 @@ def _yield_at_exit() -> None:
     Otherwise a program that ends right after its last call aborts (sdk-python issue 300; 5 of 12 runs).
     """
     atexit.register(time.sleep, 0.01)
-
-
-def _converter(present: DataConverter | None) -> DataConverter:
-    """Pydantic models as payloads; codec and external storage of the present converter stay."""
-    if present is None:
-        return DataConverter(payload_converter_class=CompactPayloadConverter)
-    if present.payload_converter_class is DefaultPayloadConverter:
-        return dataclasses.replace(present, payload_converter_class=CompactPayloadConverter)
-    if issubclass(present.payload_converter_class, PydanticPayloadConverter):
-        return present
-    raise InvalidConfigError(
-        f"payload converter {present.payload_converter_class.__name__}: the default one or a subclass of "
-        "PydanticPayloadConverter expected, since payloads are pydantic models"
-    )

@@ -19,12 +19,16 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_serializer,
     model_validator,
 )
 
 from helix_temporal import _setting_rules as rules
+from helix_temporal import _store_marks as marks
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.deployments import DEFAULT_NAME, Deployment
+from helix_temporal.models.slices import ArchiveMode
 from helix_temporal.models.streams import StreamLimits
 
 _KIB: Final = 1024
@@ -60,7 +64,11 @@ class Timeouts(_Group):
         heartbeat_timeout: A worker that is silent for so long is taken for dead.
         heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate.
         model_start_to_close: One attempt of a model call.
+        model_schedule_to_close: All attempts of one model call together, with the pauses between them; by
+            default three times ``model_start_to_close``.
         tool_start_to_close: One attempt of a tool that names no time of its own.
+        roll_out: What a worker lacks (an agent, tool, hook or transform) is asked of other workers for so
+            long: those of a new version may not all have been started yet.
         flush_attempt: The one try of a flush after a step; what fails is caught up later.
         flush_retry_maximum: Longest pause before a failed flush is tried again.
         finaliser_budget: Save and flush at the end of a session; past it the janitor takes over.
@@ -76,7 +84,9 @@ class Timeouts(_Group):
     heartbeat_timeout: Duration = timedelta(seconds=10)
     heartbeat_every: Duration = timedelta(seconds=1)
     model_start_to_close: Duration = timedelta(minutes=10)
+    model_schedule_to_close: Duration | None = None
     tool_start_to_close: Duration = timedelta(minutes=5)
+    roll_out: Duration = timedelta(minutes=10)
     flush_attempt: Duration = timedelta(seconds=2)
     flush_retry_maximum: Duration = timedelta(seconds=60)
     finaliser_budget: Duration = timedelta(minutes=2)
@@ -93,7 +103,14 @@ class Timeouts(_Group):
         ):
             if getattr(self, shorter) > getattr(self, longer):
                 raise ValueError(f"{shorter} must not be longer than {longer}")
+        if self.model_budget < self.model_start_to_close:
+            raise ValueError("model_start_to_close must not be longer than model_schedule_to_close")
         return self
+
+    @property
+    def model_budget(self) -> timedelta:
+        """What all attempts of one model call may take together."""
+        return self.model_schedule_to_close or 3 * self.model_start_to_close
 
 
 class Limits(_Group):
@@ -125,8 +142,13 @@ class Settings(_Group):
     """Where the servers are and how threads are kept.  Secrets never show in ``repr`` or in errors.
 
     Attributes:
+        name: The deployment's, where several share a Temporal namespace or servers.  Task queue, prefixes of
+            keys, objects and tables, ids of workflows and schedules follow from it; each prefix, and the
+            queue, can be set alone.
+        also_known_as: Identities that are this deployment as well (see `deployment`): the same stores under
+            other addresses, or where they were before they were moved.
         redis_cluster: The address is one node of a Redis Cluster.
-        postgres_statement_cache_size: 0 behind PgBouncer or the like in transaction mode.
+        postgres_statement_cache_size: By default 256, and 0 where PgBouncer or the like stands between.
         data_directory: Threads on this machine's disk, where there is neither Redis nor PostgreSQL; made
             by the first write.
         thread_store: Where hot threads are; by default the first of Redis, PostgreSQL and the data
@@ -150,6 +172,8 @@ class Settings(_Group):
         cold_directory: The cold tier in a directory instead of a bucket, for one machine.
         flush: Archive with every ``"step"``, or at open and ``"exit"`` only: cheaper, and only as safe
             as Redis.
+        archive: ``"required"``: nobody is answered before the archive has the step; ``"eventual"``: while it
+            does not answer, the hot store is enough.  A session may say otherwise.
         keep_warm: Keep a flushed thread in Redis for ``warm_ttl`` instead of dropping it.
         expire_unarchived_after: Only without a cold tier: idle threads are lost after this time.
         read_v1: Threads without a manifest begin as their version 1 snapshot, if there is one.
@@ -157,10 +181,14 @@ class Settings(_Group):
         v1_adapter: The format of their rows; found by their shape if empty.
         archive_hmac_key: Signs manifests; at least 16 characters.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
+        health_file: Touched every five seconds by a worker that serves, and removed when it ends.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
     """
+
+    name: Annotated[str, AfterValidator(rules.deployment_name)] = DEFAULT_NAME
+    also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.identities)] = ()
 
     temporal_address: Annotated[str, AfterValidator(rules.address)] = "localhost:7233"
     temporal_namespace: str = Field(default="default", min_length=1, max_length=255)
@@ -168,9 +196,7 @@ class Settings(_Group):
     temporal_api_key: SecretStr | None = None
     task_queue: str = Field(default="helix", min_length=1, max_length=255)
 
-    redis_url: (
-        Annotated[str, AfterValidator(partial(rules.url, schemes=("redis", "rediss", "unix")))] | None
-    ) = None
+    redis_url: Annotated[str, AfterValidator(rules.redis_url)] | None = None
     redis_cluster: bool = False
     redis_prefix: Annotated[str, AfterValidator(rules.redis_prefix)] = "helix:"
 
@@ -179,7 +205,7 @@ class Settings(_Group):
     ) = None
     table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
 
-    postgres_statement_cache_size: int = Field(default=256, ge=0, le=10_000)
+    postgres_statement_cache_size: int | None = Field(default=None, ge=0, le=10_000)
 
     data_directory: Path | None = None
 
@@ -204,6 +230,7 @@ class Settings(_Group):
     cold_directory: Path | None = None
 
     flush: Literal["step", "exit"] = "step"
+    archive: ArchiveMode = "eventual"
     keep_warm: bool = False
     warm_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
     expire_unarchived_after: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
@@ -213,6 +240,7 @@ class Settings(_Group):
     v1_adapter: str = ""
     archive_hmac_key: SecretStr | None = None
     allow_plaintext: bool = False
+    health_file: Path | None = None
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
@@ -223,11 +251,39 @@ class Settings(_Group):
 
         Raises:
             InvalidConfigError: As for `Settings`; the message names the field, not the value of a secret.
+                Also for a variable that begins with ``HELIX_`` and is none of them.
         """
+        try:
+            rules.refuse_unknown(environment, _variables(cls))
+        except ValueError as error:
+            raise InvalidConfigError(str(error)) from None
         found = _present(cls, "HELIX_", environment)
         found["timeouts"] = Timeouts(**_present(Timeouts, "HELIX_TIMEOUT_", environment))
         found["limits"] = Limits(**_present(Limits, "HELIX_LIMIT_", environment))
         return cls(**found)
+
+    @property
+    def deployment(self) -> Deployment:
+        """Whose sessions these are: the name, and a mark for each store that is named; without secrets."""
+        found: dict[str, str] = {}
+        if self.redis_url is not None:
+            found["redis"] = marks.redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
+        if self.postgres_dsn is not None:
+            found["postgres"] = marks.postgres_mark(self.postgres_dsn, self.table_prefix)
+        if self.files is not None:
+            found["files"] = marks.directory_mark(self.files)
+        if self.s3_bucket is not None:
+            found["archive"] = marks.bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)
+        elif self.cold_directory is not None:
+            found["archive"] = marks.directory_mark(self.cold_directory, self.s3_prefix)
+        return Deployment(self.name, tuple(found.items()))
+
+    @property
+    def files(self) -> Path | None:
+        """The deployment's own part of the data directory."""
+        if self.data_directory is None or self.name == DEFAULT_NAME:
+            return self.data_directory
+        return self.data_directory / "deployments" / self.name
 
     @property
     def has_cold_tier(self) -> bool:
@@ -277,6 +333,21 @@ class Settings(_Group):
             abandoned_after=self.stream_abandoned_after.total_seconds(),
         )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_name(cls, given: Any) -> Any:
+        """What is not set alone is named after the deployment."""
+        name = given.get("name", DEFAULT_NAME) if isinstance(given, dict) else DEFAULT_NAME
+        if name == DEFAULT_NAME or not isinstance(name, str):
+            return given
+        following = {
+            "task_queue": name,
+            "redis_prefix": f"{name}:",
+            "table_prefix": f"__{name.replace('-', '_')}_agents_",
+            "s3_prefix": name,
+        }
+        return following | given
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
@@ -307,6 +378,12 @@ class Settings(_Group):
             self._refuse_plain_connections()
         return self
 
+    @model_validator(mode="after")
+    def _archive_each_step(self) -> Self:
+        if self.archive == "required" and self.flush == "exit":
+            raise ValueError("archive is 'required' and flush is 'exit'; it takes flush 'step'")
+        return self
+
     def _refuse_plain_connections(self) -> None:
         rules.refuse_plain("redis_url", self.redis_url, encrypted_scheme="rediss")
         rules.refuse_plain("s3_endpoint", self.s3_endpoint, encrypted_scheme="https")
@@ -314,12 +391,27 @@ class Settings(_Group):
         if self.postgres_dsn and "sslmode=disable" in self.postgres_dsn:
             rules.refuse_plain("postgres_dsn", self.postgres_dsn, encrypted_scheme=None)
 
+    @field_serializer("redis_url", "postgres_dsn")
+    def _hide_credentials(self, value: str | None) -> str | None:
+        """A dump is for logs and pages: settings that are made of it would lack the passwords."""
+        return None if value is None else rules.redacted(value)
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Shows addresses without the credentials in them."""
         for name, value in super().__repr_args__():
             yield name, rules.redacted(value) if name in {"redis_url", "postgres_dsn"} and value else value
 
     __str__ = BaseModel.__repr__
+
+
+def _variables(settings: type[Settings]) -> set[str]:
+    groups: dict[str, type[BaseModel]] = {
+        "HELIX_": settings,
+        "HELIX_TIMEOUT_": Timeouts,
+        "HELIX_LIMIT_": Limits,
+    }
+    names = {f"{start}{name.upper()}" for start, group in groups.items() for name in group.model_fields}
+    return names - {"HELIX_TIMEOUTS", "HELIX_LIMITS"}
 
 
 def _present(group: type[_Group], start: str, environment: Mapping[str, str]) -> dict[str, Any]:

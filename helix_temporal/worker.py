@@ -1,19 +1,26 @@
 """Workers: open the stores, check them, serve, drain, close."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from helix_temporal._setting_rules import redacted
 from helix_temporal.agents import Agent
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+
+_HEALTH_SECONDS: Final = 5.0
+
+_logger = logging.getLogger(__name__)
 
 
 async def connect(
@@ -56,6 +63,7 @@ class HelixWorker:
 
     def __init__(self, client: Client, plugin: HelixPlugin, *, drain: float = 10.0, **options: Any) -> None:
         self._plugin = plugin
+        self._health = _HealthFile(plugin.settings.health_file)
         options.setdefault("task_queue", plugin.settings.task_queue)
         options.setdefault("graceful_shutdown_timeout", timedelta(seconds=drain))
         self._worker = Worker(client, **options)
@@ -66,9 +74,11 @@ class HelixWorker:
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError: A server would lose data.
             StoreUnavailableError: A server does not answer.
+            InvalidConfigError: The health file cannot be written.
         """
         try:
             await self._plugin.backends.check()
+            self._health.start()
         except BaseException:
             await self._plugin.backends.close()
             raise
@@ -84,15 +94,103 @@ class HelixWorker:
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:
+            await self._health.stop()
             await self._plugin.backends.close()
 
 
+class _HealthFile:
+    """A file that is touched for as long as a worker serves, and its event loop turns."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._touching: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Touch it from now on.
+
+        Raises:
+            InvalidConfigError: It cannot be written.
+        """
+        if self._path is not None:
+            _touch(self._path)
+            self._touching = asyncio.create_task(self._touch_always(self._path))
+
+    async def stop(self) -> None:
+        """Remove it."""
+        if self._path is not None and self._touching is not None:
+            self._touching.cancel()
+            await asyncio.wait([self._touching])
+            self._path.unlink(missing_ok=True)
+
+    async def _touch_always(self, path: Path) -> None:
+        while True:
+            await asyncio.sleep(_HEALTH_SECONDS)
+            try:
+                _touch(path)
+            except InvalidConfigError as error:
+                _logger.warning("%s", error)
+
+
+def _touch(path: Path) -> None:
+    try:
+        path.touch()
+    except OSError as error:
+        raise InvalidConfigError(f"health_file: {str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def startup_line(settings: Settings, *, given: bool = False) -> str:
+    """Whom a worker serves, and which store keeps what; without secrets.
+
+    Args:
+        settings: Of the worker.
+        given: The program made the stores itself.
+    """
+    who = (
+        f"helix_temporal {settings.deployment}: namespace {settings.temporal_namespace!r} at "
+        f"{settings.temporal_address}, task queue {settings.task_queue!r}"
+    )
+    if given:
+        return f"{who}; stores: those that the program gave"
+    places = {
+        "threads": settings.threads_in,
+        "archive": _archive(settings),
+        "state": "with the thread" if settings.session_store == "none" else settings.state_in,
+        "streams": settings.streams_in,
+        "locks and usage": settings.state_in,
+    }
+    kept = "; ".join(f"{what}: {_place(settings, where)}" for what, where in places.items())
+    return f"{who}; {kept}{_lost(settings, [what for what, where in places.items() if where == 'memory'])}"
+
+
+def _lost(settings: Settings, in_memory: list[str]) -> str:
+    if settings.threads_in == "memory" and not settings.has_cold_tier:
+        return ". Served from memory: EVERYTHING GOES WITH THIS PROCESS"
+    return f". In memory, gone with this process: {', '.join(in_memory)}" if in_memory else ""
+
+
+def _archive(settings: Settings) -> str:
+    if settings.s3_bucket is not None:
+        return f"s3://{settings.s3_bucket}/{settings.s3_prefix}"
+    directory = settings.cold_directory
+    return "nothing" if directory is None else str(directory / settings.s3_prefix)
+
+
+def _place(settings: Settings, where: str) -> str:
+    """A store as it is told: with its address, without credentials."""
+    if where == "redis":
+        return f"{redacted(settings.redis_url or '')} (keys {settings.redis_prefix}*)"
+    if where == "postgres":
+        return f"{redacted(settings.postgres_dsn or '')} (tables {settings.table_prefix}*)"
+    return str(settings.files) if where == "file" else where
+
+
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:
-    """Run a worker until SIGINT or SIGTERM."""
+    """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves."""
     client, helix = await connect(settings, agents, **plugin)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with HelixWorker(client, helix):
+        print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
         await stop.wait()

@@ -9,7 +9,7 @@ import logging
 import os
 import textwrap
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
@@ -53,7 +53,7 @@ async def end(session: SessionHandle) -> None:
     say("", f"[{session.session_id} has ended: {receipts}]")
 
 
-def show(turns: list[TurnInfo]) -> None:
+def show(turns: Sequence[TurnInfo]) -> None:
     """The turns of a thread, one a line."""
     for turn in turns:
         say("", f"{turn.number}. {turn.text}  →  {turn.answer}")
@@ -93,7 +93,7 @@ async def begin(settings: Settings, session_id: str) -> None:
 async def go_on(session: SessionHandle) -> None:
     """Reading wakes nobody; the next message starts the session from S3."""
     found = await session.history()
-    say("", f"[read from S3, without a session: {len(found.messages)} messages]")
+    say("", f"[read from S3, without a session: {len(found.items)} messages]")
     await talk(session, "What have we planned?", "friday-1")
 
 
@@ -110,7 +110,7 @@ async def edit(session: SessionHandle, fork: SessionHandle) -> None:
 async def take_back(session: SessionHandle) -> None:
     """The newest two turns of the original go."""
     print("\nYou have four days only: the last two turns of the original are taken back")
-    show(await session.turns())
+    show((await session.turns()).items)
     await session.rewind_to_turn(-2)
     say("", "[two turns taken back]")
     await talk(session, "I have four days.", "plan-3b")
@@ -134,9 +134,9 @@ async def main() -> None:
         await edit(session, fork)
         await take_back(session)
         print("\nThe original in the end")
-        show(await session.turns())
+        show((await session.turns()).items)
         print("\nThe fork in the end")
-        show(await fork.turns())
+        show((await fork.turns()).items)
 
 
 if __name__ == "__main__":

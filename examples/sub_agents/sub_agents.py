@@ -60,7 +60,7 @@ async def article(session: SessionHandle, text: str, message_id: str) -> None:
         await approve(session, result)
         result = await session.ask(text, message_id=message_id)  # the same message: its turn's end
     for child, name in working.items():
-        (turn,) = await session.client.turns(child, newest=1)
+        (turn,) = (await session.client.turns(child, newest=1)).items
         say(f"{name}:", turn.answer or "[nothing]")
     say("lead:", result.text or result.error or f"[{result.status}]")
 

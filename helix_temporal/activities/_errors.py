@@ -3,24 +3,29 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from helix_temporal.activities._context import attempt
 from helix_temporal.errors import (
     ConflictError,
     HelixError,
     InvalidRequestError,
+    NotServedError,
     SessionNotFoundError,
     StoreUnavailableError,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LONGEST_PAUSE: Final = 5.0
+"""Seconds between attempts while workers lack what is asked for."""
 
 
 def application_error(error: HelixError) -> ApplicationError:
@@ -29,15 +34,36 @@ def application_error(error: HelixError) -> ApplicationError:
     Whoever says when to come again (``retry_after_ms``) is asked again then, not sooner.
     """
     expected = isinstance(error, ConflictError)
-    after = error.facts.get("retry_after_ms")
     return ApplicationError(
         str(error),
         error.facts,
         type=type(error).__name__,
-        non_retryable=not error.retryable,
-        next_retry_delay=timedelta(milliseconds=after) if isinstance(after, int) and after > 0 else None,
+        non_retryable=_is_permanent(error),
+        next_retry_delay=_retry_delay(error),
         category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
     )
+
+
+def _is_permanent(error: HelixError) -> bool:
+    """Whether no attempt follows: ``retry_for_ms`` and ``attempts`` bound errors that may pass."""
+    if not error.retryable or not activity.in_activity():
+        return not error.retryable
+    seconds, attempts = error.facts.get("retry_for_ms"), error.facts.get("attempts")
+    if isinstance(attempts, int) and attempt() >= attempts:
+        return True
+    waited = datetime.now(UTC) - activity.info().scheduled_time
+    return isinstance(seconds, int) and waited >= timedelta(milliseconds=seconds)
+
+
+def _retry_delay(error: HelixError) -> timedelta | None:
+    """When the next attempt is made, if not as the retry policy has it."""
+    after = error.facts.get("retry_after_ms")
+    if isinstance(after, int) and after > 0:
+        return timedelta(milliseconds=after)
+    if isinstance(error, NotServedError):
+        # Another worker may have it: ask soon, whatever pauses failing stores get.
+        return timedelta(seconds=min(0.1 * 1.5 ** min(attempt(), 20), _LONGEST_PAUSE))
+    return None
 
 
 def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from helix_temporal.activities._application_code import application_code
 from helix_temporal.activities._step_rules import ModelStep
 from helix_temporal.activities._summaries import Summaries, Window, in_context
 from helix_temporal.agents import InstructionsContext, repair
@@ -41,8 +42,9 @@ async def given_to_model(
     head = step.request.head
     window = Window(records, Decoded(records), head.position - len(view.before), head)
     instructions = await _instructions(step)
-    found = await summaries.of(step, window)
-    messages, repairs = repair(in_context(step.agent, window, found))
+    with application_code(f"context of agent {step.agent.name!r}"):
+        found = await summaries.of(step, window)
+        messages, repairs = repair(in_context(step.agent, window, found))
     if found.message is not None:
         messages = (found.message, *messages)
     return Given(messages, instructions, repairs, found.summary, found.used)
@@ -57,4 +59,5 @@ async def _instructions(step: ModelStep) -> str:
         thread_id=step.thread_id,
         metadata=dict(step.state.metadata),
     )
-    return await step.agent.instructions_for(who)
+    with application_code(f"instructions of agent {step.agent.name!r}"):
+        return await step.agent.instructions_for(who)

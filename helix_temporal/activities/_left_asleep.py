@@ -16,6 +16,7 @@ from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
 from helix_temporal.agents import Agent
 from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.slices import SliceState
@@ -30,7 +31,9 @@ from helix_temporal.models.suspensions import (
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 
 
-async def left_asleep(threads: ThreadStore, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+async def left_asleep(
+    threads: ThreadStore, agent: Agent, request: OpenSessionInput, deployment: str = DEFAULT_NAME
+) -> Suspension | None:
     """What the slice would say of the turn under way, had its execution come to saying so.
 
     Returns:
@@ -45,7 +48,7 @@ async def left_asleep(threads: ThreadStore, agent: Agent, request: OpenSessionIn
     stored = waits_at(parse_state(thread.slice), thread.head)
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
-    found = {at: await _asleep(threads, call, before.get(at)) for at, call in calls.items()}
+    found = {at: await _asleep(threads, call, before.get(at), deployment) for at, call in calls.items()}
     return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
@@ -81,7 +84,9 @@ def _leaves(state: SliceState) -> bool:
     return state.options is not None and state.options.suspend == "exit"
 
 
-async def _asleep(threads: ThreadStore, call: AgentCall, before: ChildWait | None) -> ChildWait | None:
+async def _asleep(
+    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str
+) -> ChildWait | None:
     """The call as one that waits, if its session does, and for this call."""
     if before is not None and not before.calls:
         return before  # behind another call of the same session
@@ -99,7 +104,7 @@ async def _asleep(threads: ThreadStore, call: AgentCall, before: ChildWait | Non
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
-    if await _is_held(call.session_id):
+    if await _is_held(workflow_id(call.session_id, deployment)):
         return before
     used = used_by(messages, suspended.known)
     return (before or _wait(call, pending)).model_copy(update={"calls": pending, "used": used})
@@ -110,10 +115,10 @@ def _ended(suspended: Suspension) -> set[int]:
     return {each.at for each in suspended.known if each.result is not None}
 
 
-async def _is_held(session_id: str) -> bool:
+async def _is_held(workflow: str) -> bool:
     """Whether an execution has the session: its caller's end has it end, too, and its turn with it."""
     try:
-        found = await activity.client().get_workflow_handle(workflow_id(session_id)).describe()
+        found = await activity.client().get_workflow_handle(workflow).describe()
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise

@@ -5,6 +5,7 @@ from typing import Final
 
 from temporalio import activity
 
+from helix_temporal.activities._application_code import application_code
 from helix_temporal.activities._given import Given, given_to_model
 from helix_temporal.activities._step_rules import ModelStep
 from helix_temporal.activities._streaming import StepStream
@@ -37,29 +38,31 @@ async def ask_model(
     if given.repairs and activity.in_activity():
         counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
         counter.add(given.repairs, {"agent": agent.name})
-    response = await complete(
-        agent.model,
-        ModelRequest(
-            agent=agent.name,
-            session_id=request.session_id,
-            thread_id=step.thread_id,
-            messages=given.messages,
-            instructions=given.instructions,
-            tools=tuple(tool.spec for tool in agent.tools),
-            metadata=dict(step.state.metadata),
-            step_key=f"{step.thread_id}/{request.epoch}/{request.head.position}",
-        ),
-        live.on_event,
-    )
-    answer = Message(
-        id=live.message_id,
-        role="assistant",
-        content=response.content,
-        tool_calls=tuple(response.tool_calls),
-        # What a summary cost belongs to the call for which it was made.
-        usage=response.usage if given.used is None else (response.usage or Usage()) + given.used.used,
-        summary_usage=given.used,
-        finish=None if response.finish in _USUAL else response.finish,
-        provider=response.provider,
-    )
+    with application_code(f"model of agent {agent.name!r}"):
+        response = await complete(
+            agent.model,
+            ModelRequest(
+                agent=agent.name,
+                session_id=request.session_id,
+                thread_id=step.thread_id,
+                messages=given.messages,
+                instructions=given.instructions,
+                tools=tuple(tool.spec for tool in agent.tools),
+                metadata=dict(step.state.metadata),
+                step_key=f"{step.thread_id}/{request.epoch}/{request.head.position}",
+                tracing_context=request.tracing_context,
+            ),
+            live.on_event,
+        )
+        answer = Message(
+            id=live.message_id,
+            role="assistant",
+            content=response.content,
+            tool_calls=tuple(response.tool_calls),
+            # What a summary cost belongs to the call for which it was made.
+            usage=response.usage if given.used is None else (response.usage or Usage()) + given.used.used,
+            summary_usage=given.used,
+            finish=None if response.finish in _USUAL else response.finish,
+            provider=response.provider,
+        )
     return answer, given

@@ -56,3 +56,7 @@ class Payloads:
     async def drop(self, thread_id: str, ref: str) -> None:
         """Forget content that is in the thread now."""
         await self._store.delete_payload(thread_id, ref)
+
+    async def drop_all(self, thread_id: str) -> None:
+        """Forget all that was put aside for a thread."""
+        await self._store.delete_payloads(thread_id)

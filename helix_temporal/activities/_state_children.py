@@ -245,9 +245,12 @@ def new_session(
     request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None, at: Head
 ) -> CreateSession:
     """Pure: the state that a session begins with, where its thread's finished turns end."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {} if request.properties is None else request.properties.changes()
+    fields.pop("tracing_context", None)  # set once the session is there
     if request.thread_id != request.session_id:
         fields["thread_id"] = request.thread_id
+    if source is not None and "tags" not in fields:
+        fields["tags"] = source.tags
     if request.parent is not None:
         fields |= {
             "parent_session_id": request.parent.session_id,
@@ -257,8 +260,9 @@ def new_session(
         agent_type=request.agent,
         custom_state=kept.values if source is None else source.custom_state,
         metadata=dict(request.metadata),
-        tags=() if source is None else source.tags,
+        mode="standard" if kept.options is not None and not kept.options.persistent else "persistent",
         head=at,
+        stream_id=request.session_id,
         forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=header.head),
         **fields,
     )

@@ -87,7 +87,14 @@ class SuspendedStates:
             FencedError: A newer open has the session.
         """
         answers = [each.answered for each in inputs if each.answered is not None]
-        await self._change(session_id, epoch, lambda state: _settled(state, answers))
+
+        def resumed(state: SessionState) -> dict[str, Any]:
+            changes = _settled(state, answers)
+            # A repeat finds nothing that waits.
+            goes_on = "suspension_context" in changes
+            return changes | ({"resume_count": state.resume_count + 1} if goes_on else {})
+
+        await self._change(session_id, epoch, resumed)
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
     async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
@@ -227,7 +234,10 @@ def _answered(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str,
     completed = dict(state.completed_client_tool_calls)
     for each in answers:
         first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
-        completed.setdefault(each.id, first)
+        stored = completed.get(each.id)
+        if stored is None or stored.outcome != first.outcome:
+            # What the turn took counts, also where another answer came to the store meanwhile.
+            completed[each.id] = first
     ids, pending = {each.id for each in answers}, state.pending_client_tool_calls
     return {
         "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ids},

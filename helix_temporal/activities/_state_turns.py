@@ -2,14 +2,34 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from helix_temporal.models.records import Head
+from pydantic import JsonValue
+
+from helix_temporal.errors import InvalidMessageError
+from helix_temporal.models._json import check_json
+from helix_temporal.models.messages import from_record
+from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.runs import RunChange, RunStatus
 from helix_temporal.models.sessions import ExitReason, SliceState
 from helix_temporal.models.states import MergeChanges, SessionStatus, StateChange
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend
+
+MAX_OUTPUT: Final = 8 * 1024
+"""Bytes of an answer that the state has itself."""
+
+
+class FinalAnswer(NamedTuple):
+    """The answer that a turn ends with, and where it stands in the thread."""
+
+    record: Record
+    position: int
+
+    @classmethod
+    def at(cls, record: Record | None, position: int) -> "FinalAnswer | None":
+        """That of a step; None where it asks for tools, or ends the turn without one."""
+        return cls(record, position) if record is not None and record.kind == Kind.ANSWER else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +47,7 @@ class Turn:
 
     Attributes:
         behind: The state lacks turns before it, too.
+        answer: That it ends with, if it ends with one.
     """
 
     session_id: str
@@ -38,6 +59,7 @@ class Turn:
     reason: str | None = None
     append: StepAppend | None = None
     behind: Behind | None = None
+    answer: FinalAnswer | None = None
 
     @property
     def _was_cut(self) -> bool:
@@ -76,6 +98,7 @@ class Turn:
             merge=MergeChanges(values=changed, removes=removed) if keys else None,
             status=SessionStatus.ACTIVE,
             steps=kept.turn_steps if behind is None else behind.steps,
+            output=None if self.answer is None else output_of(self.answer),
         )
 
     @property
@@ -83,6 +106,22 @@ class Turn:
         if self.behind is not None:
             return self.behind.at
         return None if self.kept.changes is None else self.kept.changes.turn
+
+
+def output_of(answer: FinalAnswer) -> JsonValue:
+    """What the state says of a turn's answer: its text, or of a long one where it is in the thread."""
+    text = from_record(answer.record).text
+    if len(text.encode(errors="surrogatepass")) <= MAX_OUTPUT and _is_storable(text):
+        return text
+    return {"message_id": answer.record.id, "position": answer.position}
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        check_json(text)
+    except InvalidMessageError:
+        return False
+    return True
 
 
 def with_changes(

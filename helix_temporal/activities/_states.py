@@ -19,7 +19,7 @@ from helix_temporal.activities._state_commits import TurnCommits
 from helix_temporal.activities._state_place import finished, forked_state, held_checkpoint, holds, state_at
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
-from helix_temporal.activities._state_turns import Turn, ending, with_changes
+from helix_temporal.activities._state_turns import FinalAnswer, Turn, ending, with_changes
 from helix_temporal.errors import (
     IdempotencyConflictError,
     PatchConflictError,
@@ -32,7 +32,14 @@ from helix_temporal.models._json import JsonObject
 from helix_temporal.models.records import Head
 from helix_temporal.models.runs import RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
-from helix_temporal.models.states import ErrorInfo, SessionState, SessionStatus
+from helix_temporal.models.states import (
+    ErrorInfo,
+    SessionProperties,
+    SessionState,
+    SessionStatus,
+    TracingContext,
+    check_not_expired,
+)
 from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionInput,
@@ -42,7 +49,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 _ANY: Final = frozenset(SessionStatus)
 _NOT_TOGETHER: Final = (
@@ -64,11 +71,15 @@ class OpenedState:
         values: The custom state.
         notes: What had to be put right, for the session's receipts.
         left: The run of a turn that an earlier execution left behind; those who watch were told.
+        expires_at: When the session expires.
+        tracing_context: Its caller's.
     """
 
     values: Mapping[str, Any]
     notes: tuple[Receipt, ...] = ()
     left: str | None = None
+    expires_at: int | None = None
+    tracing_context: TracingContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,40 @@ class StateKeeper:
 
     # -- open
 
+    async def refuse_expired(self, request: OpenSessionInput) -> None:
+        """Refuse to open a session that has expired, unless it is renewed; its own execution goes on.
+
+        Raises:
+            SessionExpiredError: It has.
+        """
+        if request.reopen is not None or (request.properties is not None and request.properties.renews):
+            return
+        state = await self._store.load_state(request.session_id)
+        states = [state]
+        if state is not None and state.root_session_id is not None and request.parent is None:
+            # Somebody wants something of a sub-agent's session itself.
+            states.append(await self._store.load_state(state.root_session_id))
+        for each in states:
+            if each is not None and each.expires_at is not None:
+                check_not_expired(each, await self._store.now())
+
+    async def set_properties(
+        self, session_id: str, properties: SessionProperties, epoch: int | None
+    ) -> SessionState:
+        """Set what is named; the state then.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            FencedError: A newer open has it.
+        """
+        changes = properties.changes()
+        state = await save_change(
+            self._store, session_id, epoch, lambda _: changes, "its properties were set"
+        )
+        if state is None:
+            raise SessionNotFoundError(f"session {session_id!r} has no state; start it with ask")
+        return state
+
     async def open(
         self,
         request: OpenSessionInput,
@@ -147,12 +192,15 @@ class StateKeeper:
                 state, notes = await self._follow_cut(request, state, header)
             elif header.head.position == header.committed:
                 state, notes = await self._catch_up(request, state, header, kept)
+        if request.properties is not None and request.reopen is None:
+            state = await self.set_properties(session_id, request.properties, epoch)
         left = await self._settle_run(request, state, header, tell)
         values = _state_staging.shown(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
-            return OpenedState(kept.values, (*notes, Receipt(name="state", ok=False, detail=note)), left)
-        return OpenedState(values, notes, left)
+            notes = (*notes, Receipt(name="state", ok=False, detail=note))
+            values = kept.values
+        return OpenedState(values, notes, left, state.expires_at, state.tracing_context)
 
     async def _settle_run(
         self,
@@ -217,7 +265,9 @@ class StateKeeper:
         self, state: SessionState, header: HotHeader, kept: SliceState
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
-        turn, at = Turn(state.session_id, header.thread_id, header.epoch, header.head, kept), state.head
+        answer = await self._answer_before(header)
+        turn = Turn(state.session_id, header.thread_id, header.epoch, header.head, kept, answer=answer)
+        at = state.head
         notes: tuple[Receipt, ...] = ()
         if is_behind(kept, at.position):
             turn, notes = await self._commits.bring(turn, header.head.position, at.position)
@@ -228,6 +278,12 @@ class StateKeeper:
         else:
             notes = notes or done.notes
         return await self._loaded(state.session_id), notes
+
+    async def _answer_before(self, header: HotHeader) -> FinalAnswer | None:
+        """The answer that the thread ends with, if it does."""
+        end = header.head.position
+        page = await self._threads.read(ReadPage(header.thread_id, end - 1, end, limit=1, whole=False))
+        return FinalAnswer.at(page.records[0] if page.records else None, end - 1)
 
     async def _finished(self, header: HotHeader) -> Head:
         return await finished(self._threads, header.thread_id, header.head, header.committed)
@@ -310,7 +366,10 @@ class StateKeeper:
             return None
         kept, session_id = SliceState.model_validate_json(step.slice), request.session_id
         try:
-            turn = Turn(session_id, session_id, request.epoch, None, kept, *ending(request), append=step)
+            turn = Turn(
+                session_id, session_id, request.epoch, None, kept, *ending(request),
+                append=step, answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
+            )  # fmt: skip
             done = await self._commits.commit(turn)
         except _NOT_TOGETHER:
             return None
@@ -331,7 +390,9 @@ class StateKeeper:
             return FinishedTurn()
         session_id, epoch = request.session_id, request.epoch
         thread_id = request.thread_id or session_id
-        turn = Turn(session_id, thread_id, epoch, appended.head, kept, *ending(request))
+        last = appended.records[-1] if appended.records else None
+        answer = FinalAnswer.at(last, appended.head.position - 1)
+        turn = Turn(session_id, thread_id, epoch, appended.head, kept, *ending(request), answer=answer)
         try:
             done = await self._commits.commit(turn)
         except SessionNotFoundError:

@@ -12,11 +12,15 @@ from helix_temporal.activities._states import CommittedTurn, FinishedTurn, State
 from helix_temporal.activities._step_news import StepNews
 from helix_temporal.activities._step_rules import (
     ModelStep,
+    TurnAnswers,
     advance,
+    behind,
+    count_step,
     elsewhere,
     is_archived,
     new_id,
     parse_state,
+    short_id,
     standing_step,
     state_of,
     step_number,
@@ -26,7 +30,7 @@ from helix_temporal.activities._summaries import Summaries
 from helix_temporal.activities._suspensions import as_carried, marked
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import HeadMovedError, StaleStateError
+from helix_temporal.errors import HeadMovedError, InvalidConfigError, NotArchivedError, StaleStateError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import (
     Message,
@@ -35,13 +39,15 @@ from helix_temporal.models.messages import (
     to_record,
 )
 from helix_temporal.models.records import Kind, Record
-from helix_temporal.models.sessions import AnswerRef, SliceState
+from helix_temporal.models.sessions import Answered, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 
 DEDUP_WINDOW: Final = 200
 """A user's message whose id is among so many messages before the head counts as sent again."""
+RESET_WINDOW: Final = 20_000
+"""After a reset so many messages are looked at, at most."""
 _SLICE_TRIES: Final = 5
 
 
@@ -64,6 +70,13 @@ class _Seen:
     stands: tuple[Record, ...] | None
     left: tuple[str, ...] = ()
     """Inputs that the step that stands does not have."""
+    answers: tuple[Answered, ...] = ()
+    """Where those of the dropped inputs that came with others were answered."""
+
+    def others(self) -> dict[str, Any]:
+        """What the workflow is told of inputs that are not the step's own; only what is there."""
+        told = {"dropped": self.dropped, "left": self.left, "answers": self.answers}
+        return {name: value for name, value in told.items() if value}
 
 
 class Stepper:
@@ -71,6 +84,8 @@ class Stepper:
 
     Args:
         flush_each_step: Archive every step at once; otherwise only at open and at the end.
+        archive_required: No step is done before it is archived, unless its session says otherwise.
+        archives: There is a cold tier.
         states: Keeps the session store in step; None where there is none.
         streams: Where steps are shown live.
         used: Where what they used is recorded.
@@ -84,6 +99,8 @@ class Stepper:
         limits: StepLimits | None = None,
         *,
         flush_each_step: bool = True,
+        archive_required: bool = False,
+        archives: bool = True,
         states: StateKeeper | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
@@ -91,7 +108,8 @@ class Stepper:
         self._threads, self._agents = threads, agents
         self._references = References(payloads, threads)
         self._limits = limits or StepLimits()
-        self._flush_each_step = flush_each_step
+        self._flush_each_step, self._archives = flush_each_step, archives
+        self._archive_required = archive_required
         self._states, self._news = states, StepNews(agents, states)
         self._streams, self._used = streams or Streaming(), used or UsageLog()
         self._summaries = Summaries(threads, self._used)
@@ -102,7 +120,10 @@ class Stepper:
         Raises:
             HeadMovedError, FencedError: The thread is not where the workflow believes; it opens again.
             ColdTierBehindError: Too much is unarchived to go on.
+            NotArchivedError: The step stands, and may not count before it is archived; run it again.
+            InvalidConfigError: The archive is required, and there is no cold tier.
         """
+        self._check_archive(request)
         agent = self._agents.get(request.agent)
         thread_id = request.thread_id or request.session_id
         seen = await self._look(request, agent, thread_id)
@@ -150,7 +171,7 @@ class Stepper:
                 appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
                 stored = answer if not appended.repeated else from_record(appended.records[-1])
                 live.committed(stored, appended.head)
-                receipt = await self._archive(step, appended)
+                receipt = await self._archive(step, appended, request)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(thread_id, seen.inputs, receipt)
@@ -161,14 +182,17 @@ class Stepper:
         """Commit tool results without a model call, so that the turn ends with every call answered.
 
         Raises:
-            HeadMovedError, FencedError: As `run`.
+            HeadMovedError, FencedError, NotArchivedError, InvalidConfigError: As `run`.
         """
+        self._check_archive(request)
         thread_id = request.thread_id or request.session_id
         count = len(request.inputs)
         view = await self._threads.step_view(
             thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
+        if view.header.committed > request.head.position + count:
+            raise elsewhere(thread_id, request.head)  # the turn has gone on: its workflow was reset
         turn, told = None, False
         if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.
@@ -180,7 +204,7 @@ class Stepper:
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
             appended, turn = await self._append(step, state_of(view), request, inputs, view)
-        receipt = await self._archive(step, appended)
+        receipt = await self._archive(step, appended, request)
         await self._drop_payloads(thread_id, request.inputs, receipt)
         await self._news.children(request)
         await self._used.results(request, state_of(view))
@@ -189,9 +213,8 @@ class Stepper:
             await self._streams.turn_ended(request, inputs, appended.head)
         return RunStepResult(
             head=appended.head,
-            archived=is_archived(receipt),
-            backlog=receipt.pending_bytes,
             slice_version=appended.header.slice_version,
+            **behind(receipt),
             **committed,
         )
 
@@ -206,14 +229,52 @@ class Stepper:
             after=len(request.inputs) + 1,
             limit=agent.context.max_messages,
             max_bytes=agent.context.max_bytes,
-            ids=DEDUP_WINDOW if users else 0,
+            ids=_window(request) if users else 0,
         )
         known = {*view.earlier_ids, *(record.id for record in view.before)}
-        dropped = tuple(each.id for each in request.inputs if each.call is None and each.id in known)
+        gone = _taken_back(request, view)
+        dropped = tuple(
+            each.id
+            for each in request.inputs
+            if each.call is None and (each.id in known or (gone and short_id(each.id) in gone))
+        )
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
         stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
         left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
-        return _Seen(view, inputs, dropped, stands, left)
+        answers: tuple[Answered, ...] = ()
+        if dropped and len(request.inputs) > 1:
+            answers = await self._answers(request, thread_id, view, dropped)
+        return _Seen(view, inputs, dropped, stands, left, answers)
+
+    async def _answers(
+        self, request: RunStepInput, thread_id: str, view: StepView, dropped: Sequence[str]
+    ) -> tuple[Answered, ...]:
+        """Where messages were answered that are in the thread already; none for one whose turn was not.
+
+        Raises:
+            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+        """
+        if view.last_id_at_head != request.head.last_id:
+            raise elsewhere(thread_id, request.head)
+        window = [*view.earlier_ids, *(record.id for record in view.before)]
+        start = request.head.position - len(window)
+        places = {known: start + at for at, known in enumerate(window) if known in dropped}
+        position, newest = min(places.values(), default=0), max(places.values(), default=-1)
+        found = TurnAnswers(places)
+        while position < request.head.position and (position <= newest or found.open):
+            page = await self._threads.read(
+                ReadPage(
+                    thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
+                )
+            )
+            ids = [each.id for each in page.records]
+            if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
+                raise elsewhere(thread_id, request.head)
+            found.follow(page.first, page.records)
+            position = page.first + len(ids)
+        return tuple(
+            Answered(message_id=each, answer=found.answers[each]) for each in dropped if each in found.answers
+        )
 
     async def _standing(
         self, request: RunStepInput, agent: Agent, thread_id: str, seen: _Seen
@@ -225,7 +286,7 @@ class Stepper:
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
         )
         appended = await self._append_again(step, seen.view)
-        receipt = await self._archive(step, appended)
+        receipt = await self._archive(step, appended, request)
         await self._news.stood(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         *taken, stored = (from_record(record) for record in appended.records)
@@ -237,33 +298,21 @@ class Stepper:
         return result
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
-        """Every input is in the thread already: where its answer is.
+        """Every input is in the thread already: where the newest one's answer is, and those of the others.
 
         Raises:
             HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
         """
-        if seen.view.last_id_at_head != request.head.last_id:
-            raise elsewhere(thread_id, request.head)
-        window = [*seen.view.earlier_ids, *(record.id for record in seen.view.before)]
-        start = request.head.position - len(window)
-        last = max(at for at, known in enumerate(window) if known in seen.dropped)
-        position = start + last + 1
-        answer = None
-        while answer is None and position < request.head.position:
-            page = await self._threads.read(
-                ReadPage(
-                    thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
-                )
-            )
-            ids = [each.id for each in page.records]
-            if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
-                raise elsewhere(thread_id, request.head)
-            found = next((at for at, each in enumerate(page.records) if each.kind == Kind.ANSWER), None)
-            if found is not None:
-                answer = AnswerRef(position=page.first + found, id=page.records[found].id)
-            position = page.first + len(ids)
-        version = seen.view.header.slice_version
-        return RunStepResult(head=request.head, answer=answer, dropped=seen.dropped, slice_version=version)
+        answers = seen.answers or await self._answers(request, thread_id, seen.view, seen.dropped)
+        newest = [each.answer for each in answers if each.message_id == seen.dropped[-1]]
+        fields: dict[str, Any] = {"answers": seen.answers} if seen.answers else {}
+        return RunStepResult(
+            head=request.head,
+            answer=newest[0] if newest else None,
+            dropped=seen.dropped,
+            slice_version=seen.view.header.slice_version,
+            **fields,
+        )
 
     # -- the model
 
@@ -343,11 +392,32 @@ class Stepper:
                 "open it again"
             ) from stale
 
-    async def _archive(self, step: StepAppend, appended: Appended) -> FlushReceipt:
-        if not self._flush_each_step:
+    def _check_archive(self, request: RunStepInput | EndTurnInput) -> None:
+        if self._requires_archive(request) and not self._archives:
+            raise InvalidConfigError(
+                f"session {request.session_id!r}: archive is 'required', and its workers have no cold tier; "
+                "give them one, or ask for archive='eventual'"
+            )
+
+    def _requires_archive(self, request: RunStepInput | EndTurnInput) -> bool:
+        return self._archive_required if request.archive is None else request.archive == "required"
+
+    async def _archive(
+        self, step: StepAppend, appended: Appended, request: RunStepInput | EndTurnInput
+    ) -> FlushReceipt:
+        required = self._requires_archive(request)
+        if not (self._flush_each_step or required):
             await self._threads.confirm_step(step, appended)
-            return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit")
-        return await self._threads.archive_step(step, appended)
+            return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit", tried=False)
+        receipt = await self._threads.archive_step(step, appended)
+        count_step(receipt)
+        if required and not is_archived(receipt):
+            raise NotArchivedError(
+                f"thread {step.thread_id!r}: the step that ends at {appended.head.position} is in the thread "
+                f"and not archived, which is required ({receipt.reason}); it is tried again",
+                committed=step.commits,
+            )
+        return receipt
 
     async def _drop_payloads(
         self, thread_id: str, inputs: Sequence[StepInput], receipt: FlushReceipt
@@ -357,6 +427,12 @@ class Stepper:
             for each in inputs:
                 if each.ref is not None:
                     await self._references.drop(thread_id, each.ref)
+
+    def _unknown(self, request: RunStepInput, answer: Message) -> dict[str, Any]:
+        """Calls of tools that the agent does not have; where all are known nothing is told."""
+        agent = self._agents.get(request.agent)
+        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
+        return {"unknown": unknown} if unknown else {}
 
     async def _result(
         self,
@@ -372,6 +448,7 @@ class Stepper:
             fields["calls"] = tuple(
                 as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
             )
+            fields |= self._unknown(request, answer)
             fields |= await self._news.waiting(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text
@@ -379,15 +456,28 @@ class Stepper:
             fields["usage"] = answer.usage
         if answer.finish is not None:
             fields["finish"] = answer.finish
-        if not is_archived(receipt):
-            fields |= {"archived": False, "backlog": receipt.pending_bytes}
-        if seen.dropped:
-            fields["dropped"] = seen.dropped
-        if seen.left:
-            fields["left"] = seen.left
+        fields |= behind(receipt)
+        fields |= seen.others()
         await self._news.children(request, answer)
         if not answer.tool_calls:
             fields |= await self._committed(request, appended, turn)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)
+
+
+def _window(request: RunStepInput) -> int:
+    """How many messages before the head are looked at for those that were sent again."""
+    if request.since is None:
+        return DEDUP_WINDOW
+    beyond = max(request.head.position - request.since.position, 0)
+    return min(DEDUP_WINDOW + beyond, RESET_WINDOW)
+
+
+def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
+    """Short ids of messages that were taken back since the point to which the workflow was reset."""
+    since = request.since
+    if since is None:
+        return frozenset()
+    taken = (each.cut for each in state_of(view).taken_back if each.epoch > since.epoch)
+    return frozenset(known for cut in taken for known in cut)

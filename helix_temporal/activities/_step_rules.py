@@ -1,9 +1,12 @@
-"""Pure: what a step that stands looks like, and the state that goes with a step."""
+"""What a step that stands looks like, the state that goes with a step, and what is said of its archive."""
 
+import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from temporalio import activity
 
 from helix_temporal.activities._slice_changes import after_step, differing
 from helix_temporal.agents import Agent
@@ -11,10 +14,13 @@ from helix_temporal.errors import HeadMovedError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.sessions import MAX_VALUES_BYTES, SliceState
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, AnswerRef, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.stores.protocols.hot import StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
+
+STEPS: Final = "helix_steps"
+"""Counter of steps, by what became of their archiving: ``archived``, ``failed`` or ``not_tried``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,11 @@ def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
     )
 
 
+def short_id(message_id: str) -> str:
+    """A few letters that stand for a message's id where many are remembered."""
+    return hashlib.sha256(message_id.encode()).hexdigest()[:12]
+
+
 def new_id() -> str:
     """A fresh random message id, 96 bits."""
     return secrets.token_urlsafe(12)
@@ -44,7 +55,8 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
     """The step that stands at ``head`` with these inputs; None if the thread ends there.
 
     It may have only the first of them: after a reset the server gives the workflow messages together
-    that had come one after the other, and were answered.
+    that had come one after the other.  One that begins with them and goes on with another message is
+    another step, and what others have followed to the end of a turn is none that is under way.
 
     Raises:
         HeadMovedError: The thread is elsewhere, or goes on with something else.
@@ -56,7 +68,8 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
         for count in range(len(input_ids), 0, -1):
             step = view.after[: count + 1]
             taken = [record.id for record in step[:-1]] == list(input_ids[:count])
-            if len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}:
+            stands = len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}
+            if stands and header.committed <= head.position + len(step):
                 return step
     raise HeadMovedError(
         f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
@@ -123,3 +136,49 @@ def parse_state(data: bytes) -> SliceState:
 def is_archived(receipt: FlushReceipt) -> bool:
     """Nothing is left to archive: it is done, or there is no cold tier."""
     return receipt.status is not FlushStatus.UNAVAILABLE
+
+
+def behind(receipt: FlushReceipt) -> dict[str, Any]:
+    """What a result says of a step that is not archived."""
+    if is_archived(receipt):
+        return {}
+    return {"archived": False, "backlog": receipt.pending_bytes, "reason": receipt.reason}
+
+
+def count_step(receipt: FlushReceipt) -> None:
+    """Count a step, by what became of its archiving."""
+    if not activity.in_activity() or receipt.status is FlushStatus.NO_COLD_TIER:
+        return
+    outcome = "archived" if is_archived(receipt) else "failed" if receipt.tried else "not_tried"
+    activity.metric_meter().create_counter(STEPS, "Steps that were to be archived.").add(
+        1, {"outcome": outcome}
+    )
+
+
+class TurnAnswers:
+    """Finds, message after message, where users were answered: in the turn that has theirs, or nowhere.
+
+    Attributes:
+        open: Of these, messages whose turn has not come to its end yet.
+        answers: Where the others were answered.
+    """
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self._wanted, self._spoke = wanted, False
+        self.open: list[str] = []
+        self.answers: dict[str, AnswerRef] = {}
+
+    def follow(self, first: int, records: Sequence[Record]) -> None:
+        """Go on with the messages from position ``first`` on."""
+        for position, record in enumerate(records, first):
+            if record.kind == Kind.USER:
+                if self._spoke:
+                    self.open, self._spoke = [], False  # that turn ended without an answer
+                if record.id in self._wanted:
+                    self.open.append(record.id)
+                continue
+            self._spoke = True
+            if record.kind == Kind.ANSWER:
+                answer = AnswerRef(position=position, id=record.id)
+                self.answers |= dict.fromkeys(self.open, answer)
+                self.open = []

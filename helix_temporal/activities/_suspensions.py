@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities._payloads import FAR, Payloads
@@ -233,6 +234,17 @@ async def turn_under_way(threads: ThreadStore, header: HotHeader | ThreadFacts) 
     if header.committed == 0:
         return Head(position=0, last_id=""), records
     return Head(position=header.committed, last_id=records[0].id), records[1:]
+
+
+async def messages_under_way(
+    threads: ThreadStore, payloads: Payloads, header: HotHeader, at: Head
+) -> tuple[UserMessage, ...]:
+    """Whose turn stands unfinished behind the place where a workflow goes on that was reset."""
+    if header.head.position <= header.committed or at.position != header.committed:
+        return ()
+    _, records = await turn_under_way(threads, header)
+    users = takewhile(lambda message: message.role == "user", map(from_record, records))
+    return tuple([await _carried(payloads, header.thread_id, each) for each in users])
 
 
 async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall) -> KnownCall:

@@ -5,7 +5,7 @@ fails is not carried out again.  The session store follows in a second step; unt
 names the checkpoint that is yet to be restored, and whatever open comes next restores it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from helix_temporal.activities._suspensions import with_asleep
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import OpenHandle, SessionOptions, SliceState
+from helix_temporal.models.sessions import OpenHandle, ReopenHeads, SessionOptions, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.suspensions import Suspension
@@ -23,6 +23,8 @@ from helix_temporal.stores.protocols.threads import ThreadStore
 
 REMEMBERED: Final = 8
 """Requests to take turns back that a thread remembers."""
+CUT_REMEMBERED: Final = 128
+"""Messages that were taken back and that a thread remembers, each by 12 letters."""
 _TRIES: Final = 5
 
 
@@ -41,11 +43,11 @@ class Tidied:
     found: SliceState
     saved: bool
 
-    def handle(self) -> OpenHandle:
-        """What the workflow carries of the open thread."""
+    def handle(self, at: Head | None = None) -> OpenHandle:
+        """What the workflow carries of the open thread; it goes on ``at`` this head."""
         return OpenHandle(
             epoch=self.header.epoch,
-            head=self.header.head,
+            head=at or self.header.head,
             slice_version=self.version,
             **({"archived": False} if self.saved else {}),
         )
@@ -57,21 +59,22 @@ class Tidied:
             return {}
         return {"options": found}
 
-    def lost(self, request: OpenSessionInput) -> dict[str, bool]:
-        """Tells the workflow if turns before the one under way were taken back, as it has forgotten."""
-        if request.reopen is None:
+    def reset(self, request: OpenSessionInput, at: Head) -> dict[str, bool]:
+        """Tells the workflow of finished turns, and of turns taken back, that it does not know of."""
+        heads = request.reopen
+        if heads is None:
             return {}
-        start, known = request.reopen.turn_start.position, request.known_epoch
-        gone = (each.to.position < start and forgotten(each, known) for each in self.found.taken_back)
-        return {"taken_back": True} if any(gone) else {}
+        ahead = at != heads.known and at.position > heads.turn_start.position
+        back = any(is_unknown(each, request.known_epoch) for each in self.found.taken_back)
+        return {"reset": True} if ahead or back else {}
 
 
-def forgotten(taken: TakenBack, known: int | None, tried: Collection[str] = ()) -> bool:
-    """Whether it was done after the point to which the workflow, whose epoch is ``known``, was reset.
+def is_unknown(taken: TakenBack, known: int | None) -> bool:
+    """Whether it was done after the open that the workflow knows of, whose epoch is ``known``.
 
-    What the workflow has ``tried`` it remembers, though not under which epoch.
+    The workflow was reset to before it, or that open failed and took effect all the same.
     """
-    return known is not None and taken.epoch > known and taken.id not in tried
+    return known is not None and taken.epoch > known
 
 
 def asked_for(state: SliceState, header: HotHeader) -> TakenBack | None:
@@ -88,18 +91,45 @@ def tidy(state: SliceState, header: HotHeader, request: OpenSessionInput) -> Sli
     kept = tuple(
         each
         for each in state.taken_back
-        # An attempt of this very open may have recorded its own.  A fork has those of its source, from
-        # before it was made.
+        # A fork has those of its source, from before it was made.
         if each.epoch >= header.born
-        and (each.epoch == header.epoch or not forgotten(each, request.known_epoch, request.tried))
     )
     if taken is not None and all(each.id != taken.id for each in kept):
         taken = taken.model_copy(update={"epoch": header.epoch, "checkpoint": request.checkpoint})
         # Only the newest one is still waiting to be asked.
         older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED :]]
-        kept = (*older, taken)
+        kept = _with_few_ids((*older, taken))
     options = state.options if request.options is None else request.options.over(state.options)
     return state.model_copy(update={"summary": summary, "taken_back": kept, "options": options})
+
+
+def _with_few_ids(taken: tuple[TakenBack, ...]) -> tuple[TakenBack, ...]:
+    """The same requests with the ids of the newest messages: all of this is written with each step."""
+    room, fewer = CUT_REMEMBERED, list[TakenBack]()
+    for each in reversed(taken):
+        kept = each.cut[max(len(each.cut) - room, 0) :] if room else ()
+        fewer.append(each if kept == each.cut else each.model_copy(update={"cut": kept}))
+        room -= len(kept)
+    return tuple(reversed(fewer))
+
+
+async def unless_carried_out(threads: ThreadStore, request: OpenSessionInput, epoch: int) -> OpenSessionInput:
+    """The request to open; as a re-open where the turns that it takes back were taken back before.
+
+    The workflow was reset to between its plan and the open that followed, or that open failed and took effect
+    all the same: what was finished since stays.
+    """
+    taken = request.take_back
+    if taken is None or request.rewind_to is None:
+        return request
+    known = parse_state((await threads.facts(request.thread_id)).slice).taken_back
+    if all(each.id != taken.id or each.epoch >= epoch for each in known):
+        return request
+    asked = tuple(each.id for each in taken.messages)
+    heads = ReopenHeads(known=request.rewind_to, turn_start=request.rewind_to, inputs=asked)
+    return request.model_copy(
+        update={"reopen": heads, "rewind_to": None, "take_back": None, "checkpoint": None}
+    )
 
 
 def remembering(request: OpenSessionInput, epoch: int) -> Callable[[bytes, Head, int], bytes] | None:

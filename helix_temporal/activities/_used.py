@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
 from typing import Any, Final
 
 from helix_temporal.activities._chunks import call_of
@@ -16,6 +17,7 @@ from helix_temporal.models.messages import Message, SummaryUsage, Usage
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.usage import (
+    CustomUsageEntry,
     SubAgentUsageEntry,
     TokenCounts,
     TokenUsageEntry,
@@ -26,9 +28,44 @@ from helix_temporal.stores.protocols.usage import UsageStore
 
 _PATIENCE: Final = 2.0
 """Seconds that a step waits, at its end, for its entry."""
+_PAUSES: Final = (0.2, 0.5, *[1.0] * 10, *[10.0] * 60)
+"""Seconds until a store that does not answer is asked again: some ten minutes, while the worker lives."""
 _NAMES: Final = ("model_name", "model", "name")
 
 log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """What one attempt of a tool counts of its own; see `ToolContext.record`."""
+
+    def __init__(self) -> None:
+        self._counted: list[tuple[str, int | Decimal, str | None]] = []
+
+    def record(self, name: str, value: int | Decimal, unit: str | None = None, /) -> None:
+        """Count; see `ToolContext.record`.
+
+        Raises:
+            InvalidRequestError: The value is no whole or decimal number.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            raise InvalidRequestError(
+                f"metric {name!r}: int or Decimal expected, got {type(value).__name__}; sums of floats are "
+                "not exact"
+            )
+        self._counted.append((name, value, unit))
+
+    def entries(self, request: ToolInput) -> list[UsageEntry]:
+        """An entry for each; the same names for every attempt, so that one counts."""
+        about = _about(request, request.agent, request.step, "tool", request.tool)
+        result_id = ".".join(call_of(request))
+        found: list[UsageEntry] = []
+        for number, (name, value, unit) in enumerate(self._counted):
+            entry_id, counted = (
+                f"metric/{result_id}/{number}",
+                {"metric": name, "amount": value, "unit": unit},
+            )
+            found += _entry(CustomUsageEntry, id=entry_id, key=request.tool, **counted, **about)
+        return found
 
 
 class UsageLog:
@@ -46,6 +83,8 @@ class UsageLog:
 
     def __init__(self, store: UsageStore | None = None) -> None:
         self._store = store
+        self._recording: set[asyncio.Task[None]] = set()
+        """Also those that nobody waits for any more: the store has not taken them yet."""
 
     def recording(
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
@@ -55,10 +94,11 @@ class UsageLog:
         return self._beside(request.session_id, [*results, *_of_answer(agent, request, answer, number)])
 
     def tool(
-        self, request: ToolInput, outcome: ToolOutcome, seconds: float
+        self, request: ToolInput, outcome: ToolOutcome, seconds: float, metrics: "Metrics | None" = None
     ) -> AbstractAsyncContextManager[None]:
-        """Record a tool that has run for so long, while its result is kept."""
-        return self._beside(request.session_id, _of_tool(request, outcome, seconds))
+        """Record a tool that has run for so long, and what it counted itself, while its result is kept."""
+        own = [] if metrics is None else metrics.entries(request)
+        return self._beside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
 
     @contextlib.asynccontextmanager
     async def _beside(self, session_id: str, entries: Sequence[UsageEntry]) -> AsyncIterator[None]:
@@ -67,14 +107,15 @@ class UsageLog:
             yield
             return
         task = asyncio.create_task(self._record(self._store, entries))
+        self._recording.add(task)
+        task.add_done_callback(self._recording.discard)
         try:
             yield
         finally:
             # Also when the work failed: what it used was paid for all the same.
             done, _ = await asyncio.wait([task], timeout=_PATIENCE)
             if not done:
-                task.cancel()
-                log.warning("usage of session %r is not recorded: no answer in time", session_id)
+                log.warning("usage of session %r is not recorded yet: no answer in time", session_id)
 
     async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
         """Record what a summary took, now; the step tries once more."""
@@ -89,12 +130,21 @@ class UsageLog:
 
     async def _record(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:
         for entry in entries:
-            try:
-                await store.record_entry(entry)
-            except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
-                # Whose text may hold what must not be in a log.
-                kind, said = type(error).__name__, str(error) if isinstance(error, HelixError) else ""
-                log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, said)
+            for pause in _PAUSES:
+                if await self._recorded(store, entry):
+                    break
+                await asyncio.sleep(pause)
+
+    async def _recorded(self, store: UsageStore, entry: UsageEntry) -> bool:
+        """Whether the store has taken an entry, or never will; false: it may take it later."""
+        try:
+            await store.record_entry(entry)
+        except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
+            # Whose text may hold what must not be in a log.
+            kind, said = type(error).__name__, str(error) if isinstance(error, HelixError) else ""
+            log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, said)
+            return isinstance(error, HelixError) and not error.retryable
+        return True
 
 
 def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:

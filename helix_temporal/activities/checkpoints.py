@@ -77,7 +77,7 @@ class CheckpointActivities:
     @activity.defn(name="helix.checkpoints.commit")
     @typed
     async def commit(self, request: CommitStepInput) -> CommitResult:
-        """As `CheckpointStore.save_state_and_promote_staging`, without messages."""
+        """As `CheckpointStore.save_state_and_promote_staging`."""
         given = [each for each in (request.state, request.change) if each is not None]
         if len(given) != 1:
             raise InvalidRequestError(
@@ -87,6 +87,7 @@ class CheckpointActivities:
             request.session_id,
             given[0],
             request.step,
+            messages=request.messages,
             run=request.run,
             expected_version=request.expected_version,
             epoch=request.epoch,

@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal.activities._child_list import Listed, by_calls, by_refs
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities.states import checked_size
 from helix_temporal.agents import AgentRegistry
@@ -51,6 +52,7 @@ class ChildActivities:
 
     @activity.defn(name="helix.sessions.children")
     @typed
+    @limited_as("heartbeat")
     async def children(self, request: ListChildrenInput) -> Page[ChildInfo]:
         """A page of the sessions that a session's sub-agents have, newest first, and what each used."""
         async with beating(self._beat_every):

@@ -7,6 +7,7 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating, heartbeats
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.models.cleanup import (
     AgeCleanupSummary,
     CleanUpExpiredInput,
@@ -30,6 +31,7 @@ class CleanupActivities:
 
     @activity.defn(name="helix.cleanup.expired")
     @typed
+    @limited_as("maintenance")
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
         last = list(activity.info().heartbeat_details[:2])
@@ -45,6 +47,7 @@ class CleanupActivities:
 
     @activity.defn(name="helix.cleanup.old")
     @typed
+    @limited_as("maintenance")
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
         async with beating(self._beat_every):
@@ -52,6 +55,7 @@ class CleanupActivities:
 
     @activity.defn(name="helix.cleanup.operations")
     @typed
+    @limited_as("maintenance")
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
         async with beating(self._beat_every):

@@ -4,6 +4,7 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     KeepThreadInput,
@@ -34,6 +35,7 @@ class MaintenanceActivities:
 
     @activity.defn(name="helix.maintenance.list_hot")
     @typed
+    @limited_as("maintenance")
     async def list_hot(self, request: ListHotInput) -> ListHotResult:
         """Scan the hot prefix; only active threads are there, so the list stays small."""
         async with beating(self._beat_every):
@@ -42,6 +44,7 @@ class MaintenanceActivities:
 
     @activity.defn(name="helix.maintenance.sweep_thread")
     @typed
+    @limited_as("maintenance")
     async def sweep_thread(self, request: SweepThreadInput) -> SweepThreadResult:
         """Archive one hot thread under its own epoch; a session that is alive does not notice.
 
@@ -69,10 +72,11 @@ class MaintenanceActivities:
             evicted = await self._threads.evict(request.thread_id, header.epoch)
             return SweepThreadResult(thread_id=request.thread_id, outcome="clean", detail=evicted)
         except HeadMovedError as error:
-            # Its session mends it with its next step, or the next open does.
-            return SweepThreadResult(
-                thread_id=request.thread_id, outcome="clean", detail=type(error).__name__
-            )
+            # Its session mends it with its next step, or the next open does; one that has ended does neither.
+            evicted = type(error).__name__
+            if header.closed or request.evict:
+                evicted = await self._threads.evict(request.thread_id, header.epoch)
+            return SweepThreadResult(thread_id=request.thread_id, outcome="clean", detail=evicted)
         except HelixError as error:
             return SweepThreadResult(
                 thread_id=request.thread_id, outcome="failed", detail=f"{type(error).__name__}: {error}"[:500]
@@ -84,6 +88,7 @@ class MaintenanceActivities:
 
     @activity.defn(name="helix.maintenance.list_archived")
     @typed
+    @limited_as("maintenance")
     async def list_archived(self, request: ListArchivedInput) -> ListArchivedResult:
         """List one part of the archive; what is cold is found here and nowhere else."""
         if self._upkeep is None:
@@ -96,6 +101,7 @@ class MaintenanceActivities:
 
     @activity.defn(name="helix.maintenance.keep_thread")
     @typed
+    @limited_as("maintenance")
     async def keep_thread(self, request: KeepThreadInput) -> KeepThreadResult:
         """Merge small segments, delete what no manifest names, verify what is there."""
         if self._upkeep is None:

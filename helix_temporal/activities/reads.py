@@ -4,11 +4,14 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities._suspensions import waits_at
 from helix_temporal.activities._turn_list import listed, turn_of
+from helix_temporal.activities._usage_sums import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.activities.states import checked_size
 from helix_temporal.errors import (
+    InvalidRequestError,
     SessionNotFoundError,
     ThreadNotFoundError,
 )
@@ -17,10 +20,12 @@ from helix_temporal.models.handles import (
     FindTurnResult,
     ListTurnsInput,
     ListTurnsResult,
+    ModelCalls,
     SessionUsage,
     ShowSessionInput,
     ShowSessionResult,
 )
+from helix_temporal.models.queries import Page, SessionQuery, SessionSummary
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -64,19 +69,42 @@ class SessionReads:
         checked_size(result, self._max_payload, "state")
         return result
 
+    @activity.defn(name="helix.sessions.find")
+    @typed
+    async def find(self, request: SessionQuery) -> Page[SessionSummary]:
+        """A page of sessions."""
+        if self._sessions is None:
+            raise InvalidRequestError("the workers have no session store, which would list sessions")
+        found = await self._sessions.list_sessions(request)
+        page: Page[SessionSummary] = Page(
+            items=found.sessions, next_cursor=found.next_cursor, has_more=found.has_more, total=found.total
+        )
+        checked_size(page, self._max_payload, "page of sessions")
+        return page
+
     @activity.defn(name="helix.sessions.usage")
     @typed
+    @limited_as("heartbeat")
     async def usage(self, request: ShowSessionInput) -> SessionUsage:
-        """What the thread says of its model calls, and what was recorded, descendants included."""
-        recorded = await self._usage.get_rollup(request.session_id, include_sub_agents=True)
-        facts = await self._facts(request.thread)
-        if facts is None and recorded is None:
-            raise SessionNotFoundError(f"session {request.session_id!r} has no thread and no usage")
-        kept = parse_state(facts.slice if facts is not None else b"")
-        return SessionUsage(tokens=kept.usage, steps=kept.steps, recorded=recorded)
+        """What is in the thread, what was paid, and what was recorded, descendants included."""
+        async with beating(self._beat_every):
+            recorded = await self._usage.get_rollup(request.session_id, include_sub_agents=True)
+            facts = await self._facts(request.thread)
+            if facts is None and recorded is None:
+                raise SessionNotFoundError(f"session {request.session_id!r} has no thread and no usage")
+            thread = ThreadUsage() if facts is None else await thread_usage(self._threads, facts)
+            entries = await self._usage.get_entries(request.session_id, kinds=["tokens"])
+        return SessionUsage(
+            tokens=thread.tokens,
+            steps=thread.answers,
+            in_thread=ModelCalls(calls=thread.calls, tokens=thread.own_tokens),
+            paid=paid_calls(entries),
+            recorded=recorded,
+        )
 
     @activity.defn(name="helix.sessions.turns")
     @typed
+    @limited_as("heartbeat")
     async def turns(self, request: ListTurnsInput) -> ListTurnsResult:
         """A page of finished turns."""
         async with beating(self._beat_every):
@@ -91,6 +119,7 @@ class SessionReads:
 
     @activity.defn(name="helix.sessions.find_turn")
     @typed
+    @limited_as("heartbeat")
     async def find_turn(self, request: FindTurnInput) -> FindTurnResult:
         """The finished turn of a message."""
         async with beating(self._beat_every):

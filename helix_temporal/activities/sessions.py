@@ -1,13 +1,17 @@
 """Activities ``helix.sessions.*``: what the session workflow asks of the stores and the model."""
 
-from typing import Any
+import contextlib
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from temporalio import activity
 
 from helix_temporal.activities._agent_calls import open_calls
+from helix_temporal.activities._application_code import application_code
 from helix_temporal.activities._context import beating, scheduled_epoch
 from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._left_asleep import left_asleep
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.activities._own_ids import as_own, refuse_own
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._slice_changes import after_save
@@ -17,12 +21,13 @@ from helix_temporal.activities._step_rules import check_values, parse_state
 from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._suspensions import (
     kept_head,
+    messages_under_way,
     save_waits,
     suspended_turn,
     usage_before,
     waits_at,
 )
-from helix_temporal.activities._tidying import followed, remembering, tidied
+from helix_temporal.activities._tidying import Tidied, followed, remembering, tidied, unless_carried_out
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
@@ -33,10 +38,20 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models._json import canonical
+from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import CallPolicy, SliceState, SuspendedTurn
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import (
+    CallPolicy,
+    SetPropertiesInput,
+    SetPropertiesResult,
+    SliceState,
+    SuspendedTurn,
+)
+from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import (
+    AgentFactsInput,
     EndTurnInput,
     LoadAnswerInput,
     LoadAnswerResult,
@@ -58,6 +73,7 @@ from helix_temporal.stores.protocols.threads import (
     OpenedThread,
     OpenThread,
     ReadPage,
+    Reopen,
     ThreadStore,
 )
 
@@ -70,6 +86,25 @@ def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any
     """What is known of calls that wait or waited; only what is there: histories stay small."""
     found = {"suspended": suspended, "answered": stored.answered}
     return {name: value for name, value in found.items() if value}
+
+
+def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
+    """What a running session has to know of its state; only what is there: histories stay small."""
+    found = {"expires_at": state.expires_at, "tracing_context": state.tracing_context}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _metadata(request: OpenSessionInput, stored: SliceState) -> dict[str, Any]:
+    """Those of the session, where they are others than it was opened with."""
+    if not stored.metadata or stored.metadata == request.metadata:
+        return {}
+    return {"metadata": dict(stored.metadata)}
+
+
+def _refuse_properties(session_id: str) -> NoReturn:
+    raise InvalidRequestError(
+        f"session {session_id!r}: the workers have no session store, which would keep its properties"
+    )
 
 
 def _as_open(
@@ -117,23 +152,26 @@ class SessionActivities:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
         self._payloads, self._states, self._streams = payloads, states, streams or Streaming()
         self._beat_every, self._inline_text = beat_every, inline_text
+        self._deployment = deployment_name(policy.deployment)
 
     @activity.defn(name="helix.sessions.open")
     @typed
     @lost_state_is_passing
+    @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
         as_own(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with beating(self._beat_every) as progress:
+            await self._refuse_expired(request)
+            request = await unless_carried_out(self._threads, request, epoch)
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            asleep = await left_asleep(self._threads, agent, request)
-            opened = await self._open_thread(
-                request, _as_open(as_own(request), epoch, agent, state, asleep), progress
-            )
+            asleep = await left_asleep(self._threads, agent, request, self._deployment)
+            opens = _as_open(as_own(request), epoch, agent, state, asleep)
+            opened = await self._open_thread(request, opens, progress)
             header = opened.header
             found = SliceState.model_validate_json(header.slice) if header.slice else state
             tidy = await tidied(self._threads, request, header, found, asleep)
@@ -144,8 +182,9 @@ class SessionActivities:
             await self._settle(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, epoch, left)
+            reset = await self._reset(request, opened, tidy, suspended)
         return OpenSessionResult(
-            handle=tidy.handle(),
+            handle=tidy.handle(None if suspended is not None else opened.at),
             facts=agent.facts(),
             policy=self._policy,
             created=opened.created,
@@ -155,14 +194,46 @@ class SessionActivities:
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
-            **tidy.lost(request),
+            **reset,
             **tidy.options(request),
             **_known(suspended, stored),
+            **_kept(kept),
+            **_metadata(request, stored),
         )
+
+    async def _reset(
+        self, request: OpenSessionInput, opened: OpenedThread, tidy: Tidied, suspended: SuspendedTurn | None
+    ) -> dict[str, Any]:
+        """What a workflow is told that was reset, and does not know how its thread went on."""
+        told: dict[str, Any] = tidy.reset(request, opened.at)
+        if suspended is not None or not (told or request.reopen is None):
+            return told
+        messages = await messages_under_way(self._threads, self._payloads, opened.header, opened.at)
+        return told | ({"under_way": messages} if messages else {})
+
+    async def _refuse_expired(self, request: OpenSessionInput) -> None:
+        if self._states is not None:
+            await self._states.refuse_expired(request)
+        elif request.properties is not None and request.parent is None:
+            _refuse_properties(request.session_id)
+
+    @activity.defn(name="helix.sessions.set_properties")
+    @typed
+    async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
+        """Set properties of a session that exists; a repeat finds them set."""
+        if self._states is None:
+            _refuse_properties(request.session_id)
+        state = await self._states.set_properties(request.session_id, request.properties, request.epoch)
+        return SetPropertiesResult(**_kept(state))
 
     async def _open_thread(
         self, request: OpenSessionInput, opens: OpenThread, progress: Progress
     ) -> OpenedThread:
+        if request.again:
+            # Another execution's would refuse it; where there is none, the first open had not come so far.
+            again = replace(opens, reopen=Reopen(None, EMPTY), rewind_to=None, create=Create.NEVER)
+            with contextlib.suppress(ThreadNotFoundError):
+                return await self._threads.open(again, progress)
         try:
             return await self._threads.open(opens, progress)
         except ThreadNotFoundError:
@@ -282,7 +353,8 @@ class SessionActivities:
                 thread_id=request.thread_id,
                 metadata=dict(request.metadata),
             )
-            instructions = await agent.instructions_for(who)
+            with application_code(f"instructions of agent {agent.name!r}"):
+                instructions = await agent.instructions_for(who)
         return SliceState(
             agent=agent.name,
             metadata=dict(request.metadata),
@@ -317,13 +389,15 @@ class SessionActivities:
         try:
             await self._threads.fork(fork, progress=progress)
         except ThreadExistsError:
-            # A sub-agent's thread serves one call alone: an earlier execution for it has made the copy.
-            if request.parent is None:
+            # A sub-agent's thread serves one call alone: an earlier execution for it has made the copy.  A
+            # workflow that was reset to before it has made it itself.
+            if request.parent is None and not request.again:
                 raise
 
     @activity.defn(name="helix.sessions.run_step")
     @typed
     @lost_state_is_passing
+    @limited_as("model")
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One model call: look, ask, append, archive.  Answers with the stored step if it stands."""
         async with beating(self._beat_every):
@@ -332,10 +406,21 @@ class SessionActivities:
     @activity.defn(name="helix.sessions.end_turn")
     @typed
     @lost_state_is_passing
+    @limited_as("model")
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a further model call."""
         async with beating(self._beat_every):
             return await self._stepper.end_turn(request)
+
+    @activity.defn(name="helix.sessions.agent_facts")
+    @typed
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """What a workflow must know of an agent, from a worker where it has the tools that are named.
+
+        Raises:
+            NotServedError: This worker has another version of it; another worker is tried.
+        """
+        return self._agents.with_tools(request.agent, request.tools).facts()
 
     @activity.defn(name="helix.sessions.put_text")
     @typed

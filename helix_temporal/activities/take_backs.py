@@ -7,19 +7,20 @@ from temporalio import activity
 
 from helix_temporal.activities._context import beating
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._state_place import holds
-from helix_temporal.activities._step_rules import parse_state
-from helix_temporal.activities._tidying import forgotten
+from helix_temporal.activities._step_rules import parse_state, short_id
+from helix_temporal.activities._tidying import CUT_REMEMBERED
 from helix_temporal.activities._turn_list import FoundTurn, head_after, newest_turns
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult, TakeBackRequest
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
+from helix_temporal.models.records import Head, Kind
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 INLINE_AGAIN: Final = 1024
 """A message that is asked anew stays in the slice up to so many bytes, a longer one by reference."""
@@ -46,13 +47,13 @@ class TakeBacks:
 
     @activity.defn(name="helix.sessions.plan_take_back")
     @typed
+    @limited_as("heartbeat")
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
         known = parse_state(facts.slice).taken_back
-        tried = (wanted.id,) if request.tried else ()
-        done = [each for each in known if each.id == wanted.id and not forgotten(each, request.epoch, tried)]
+        done = [each for each in known if each.id == wanted.id]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
         async with beating(self._beat_every):
@@ -78,8 +79,18 @@ class TakeBacks:
             to = turns[0].start
             if wanted.again:
                 messages = await self._again(request.thread_id, wanted.id, turns[0])
-                return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, messages=messages))
-        return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to))
+                cut = tuple(short_id(each.id) for each in turns[0].users)
+                record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
+                return PlanTakeBackResult(to=to, record=record)
+        cut = await self._users_after(request.thread_id, to)
+        return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
+
+    async def _users_after(self, thread_id: str, to: Head) -> tuple[str, ...]:
+        """Ids of the users' messages behind ``to``, the newest: they are in the thread no more."""
+        page = await self._threads.read(
+            ReadPage(thread_id, to.position, limit=2 * CUT_REMEMBERED, backward=True, whole=False)
+        )
+        return tuple(short_id(each.id) for each in page.records if each.kind == Kind.USER)
 
     async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:
         session_id = request.session_id

@@ -1,15 +1,19 @@
 """Activities ``helix.threads.*``: every operation on threads, idempotent, over the protocol alone."""
 
+import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 
 import orjson
 from temporalio import activity
 
+from helix_temporal.activities._application_code import application_code
 from helix_temporal.activities._context import beating, default_owner, scheduled_epoch
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
+from helix_temporal.activities._packed_pages import pack_page
 from helix_temporal.activities._wire import as_reopen
-from helix_temporal.errors import HeadMovedError, InvalidRequestError, TooLargeError
+from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import EMPTY, Record
@@ -68,6 +72,7 @@ class ThreadActivities:
         max_message: Bytes of one message that came through a workflow.
         max_batch: Messages of one append.
         beat_every: Seconds between background heartbeats.
+        roll_out: Seconds for which other workers are tried when a transform is missing here.
     """
 
     def __init__(
@@ -80,13 +85,15 @@ class ThreadActivities:
         max_batch: int = MAX_BATCH,
         beat_every: float = 1.0,
         streams: StreamStore | None = None,
+        roll_out: float = 600.0,
     ) -> None:
         self._threads, self._transforms, self._streams = threads, dict(transforms or {}), streams
         self._max_payload, self._max_message, self._beat_every = max_payload, max_message, beat_every
-        self._max_batch = max_batch
+        self._max_batch, self._retry_for_ms = max_batch, int(roll_out * 1000)
 
     @activity.defn(name="helix.threads.open")
     @typed
+    @limited_as("heartbeat")
     async def open(self, request: OpenThreadInput) -> OpenThreadResult:
         """Take the epoch: create, continue, rewind or re-open."""
         return await self._open(
@@ -103,6 +110,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.replace")
     @typed
+    @limited_as("heartbeat")
     async def replace(self, request: ReplaceMessagesInput) -> OpenThreadResult:
         """Replace all messages in one swap; takes a new epoch."""
         return await self._open(
@@ -121,7 +129,7 @@ class ThreadActivities:
             opened: OpenedThread = await self._threads.open(request, progress)
         return OpenThreadResult(
             epoch=request.epoch,
-            head=opened.header.head,
+            head=opened.at,
             committed=opened.header.committed,
             slice_version=opened.header.slice_version,
             created=opened.created,
@@ -153,6 +161,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.read")
     @typed
+    @limited_as("heartbeat")
     async def read(self, request: ReadMessagesInput) -> ReadMessagesResult:
         """One page; never makes a thread hot.  What does not fit comes without its content."""
         async with beating(self._beat_every):
@@ -168,23 +177,28 @@ class ThreadActivities:
                     request.whole,
                 )
             )
+        if request.packed:
+            packed = await asyncio.to_thread(pack_page, page, self._max_payload)
+            if packed is not None:
+                return packed
         large = too_large(page, self._max_payload)
         places = {each.position - page.first for each in large}
         messages = tuple(
             _stub(record) if at in places else from_record(record) for at, record in enumerate(page.records)
         )
-        return ReadMessagesResult(
+        result = ReadMessagesResult(
             first=page.first,
             messages=messages,
             before=page.before,
             after=page.after,
             head=page.head,
             committed=page.committed,
-            **({"large": large} if large else {}),
         )
+        return result.model_copy(update={"large": large}) if large else result
 
     @activity.defn(name="helix.threads.read_body")
     @typed
+    @limited_as("heartbeat")
     async def read_body(self, request: ReadBodyInput) -> ReadBodyResult:
         """A part of one message, for those that are too large for a page."""
         at = request.position
@@ -208,6 +222,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.fork")
     @typed
+    @limited_as("model")
     async def fork(self, request: ForkThreadInput) -> DescribeThreadResult:
         """Copy finished turns into a new thread, through a registered transform if one is named."""
         transform = None
@@ -215,9 +230,12 @@ class ThreadActivities:
             transform = self._transforms.get(request.transform)
             if transform is None:
                 known = ", ".join(sorted(self._transforms)) or "none"
-                raise InvalidRequestError(
-                    f"transform {request.transform!r} is not registered (known: {known})"
+                raise NotServedError(
+                    f"transform {request.transform!r} is not known to the worker that was asked; "
+                    f"it knows: {known}",
+                    retry_for_ms=self._retry_for_ms,
                 )
+            transform = _named(transform, request.transform)
         fork = ForkThread(
             request.source_id,
             request.target_id,
@@ -256,6 +274,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.flush")
     @typed
+    @limited_as("heartbeat")
     async def flush(self, request: FlushThreadInput) -> FlushThreadResult:
         """Archive what is hot; a repeat finds it archived."""
         async with beating(self._beat_every) as progress:
@@ -265,6 +284,7 @@ class ThreadActivities:
                 closes=request.closes,
                 ends=request.ends,
                 slice_version=request.slice_version,
+                known=request.head,
             )
             receipt = await self._threads.flush(flush, progress)
         return FlushThreadResult(
@@ -287,6 +307,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.hydrate")
     @typed
+    @limited_as("heartbeat")
     async def hydrate(self, request: ThreadEpochInput) -> HydrateThreadResult:
         """Make a cold thread hot; a hot one is left alone."""
         async with beating(self._beat_every) as progress:
@@ -295,6 +316,7 @@ class ThreadActivities:
 
     @activity.defn(name="helix.threads.delete")
     @typed
+    @limited_as("model")
     async def delete(self, request: DeleteThreadInput) -> Done:
         """Remove the thread, and what was shown of it; no late attempt brings it back."""
         async with beating(self._beat_every):
@@ -358,3 +380,13 @@ def _described(facts: ThreadFacts) -> DescribeThreadResult:
         adapter=facts.adapter,
         size=facts.size,
     )
+
+
+def _named(transform: Transform, name: str) -> Transform:
+    """The transform, whose exceptions say that they are its own."""
+
+    async def transformed(records: Sequence[Record]) -> Sequence[Record]:
+        with application_code(f"transform {name!r}"):
+            return tuple(await transform(records))
+
+    return transformed

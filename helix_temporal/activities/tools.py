@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal.activities._application_code import ATTEMPTS, application_code, is_bug, told
 from helix_temporal.activities._context import attempt, beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._references import References
-from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._streaming import Streaming, ToolStream
-from helix_temporal.activities._used import UsageLog
+from helix_temporal.activities._used import Metrics, UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
@@ -48,6 +48,14 @@ _EVENTS: dict[str, type[HookEvent]] = {
 }
 
 
+class ToolChanges(Protocol):
+    """Where tools leave what they change of a session's state."""
+
+    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+        """Keep aside what a call changes; the same call again replaces it."""
+        ...
+
+
 class ToolRunner:
     """Runs tools and keeps large results aside before the activity completes.
 
@@ -68,7 +76,7 @@ class ToolRunner:
         inline_result: int = 2 * 1024,
         inline_text: int = 8 * 1024,
         beat_every: float = 1.0,
-        states: StateKeeper | None = None,
+        states: ToolChanges | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
     ) -> None:
@@ -80,25 +88,31 @@ class ToolRunner:
     def activities(self, agent: Agent) -> list[Callable[..., Any]]:
         """The activities of one agent's tools and hooks."""
         facts = agent.facts()
-        tools = [self._tool(tool, tool.facts(agent.name).activity) for tool in agent.tools]
+        tools = [
+            self._tool(tool, tool.facts(agent.name).activity, hides=agent.hide_errors) for tool in agent.tools
+        ]
         hooks = [self._hook(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names()]
         return [*tools, *hooks]
 
-    def _tool(self, tool: Tool, name: str) -> Callable[..., Any]:
+    def _tool(self, tool: Tool, name: str, *, hides: bool) -> Callable[..., Any]:
         @activity.defn(name=name)
         @typed
         async def run_tool(request: ToolInput) -> ToolResult:
             async with beating(self._beat_every):
-                return await self.run(tool, request)
+                return await self.run(tool, request, hides=hides)
 
         return run_tool
 
-    async def run(self, tool: Tool, request: ToolInput) -> ToolResult:
-        """Run a tool once; its own exceptions pass, so that Temporal tries again."""
-        async with self._streams.tool(request) as live:
-            return await self._run(tool, request, live)
+    async def run(self, tool: Tool, request: ToolInput, *, hides: bool = False) -> ToolResult:
+        """Run a tool once; its own exceptions pass, so that Temporal tries again.
 
-    async def _run(self, tool: Tool, request: ToolInput, live: ToolStream) -> ToolResult:
+        ``hides``: of an exception the model is told the type alone.
+        """
+        async with self._streams.tool(request) as live:
+            return await self._run(tool, request, live, hides=hides or tool.hide_errors)
+
+    async def _run(self, tool: Tool, request: ToolInput, live: ToolStream, *, hides: bool) -> ToolResult:
+        metrics = Metrics()
         context = ToolContext(
             session_id=request.session_id,
             thread_id=request.thread_id,
@@ -109,6 +123,8 @@ class ToolRunner:
             metadata=dict(request.metadata),
             attempt=attempt(),
             emit=live.emit,
+            record=metrics.record,
+            tracing_context=request.tracing_context,
         )
         arguments = request.call.arguments
         if are_left_out(arguments):
@@ -119,13 +135,15 @@ class ToolRunner:
         except (HelixError, ApplicationError):
             raise
         except Exception as error:  # noqa: BLE001 (raised again, as less)
-            # The type alone, without the cause: what a tool raises may hold what it was given, and
-            # histories are read by others than the worker's log.
+            # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
+            kind = type(error).__name__
             raise ApplicationError(
-                f"tool {tool.name!r}: {type(error).__name__}", type=type(error).__name__
+                f"tool {tool.name!r}: {kind if hides else told(error)}",
+                type=kind,
+                non_retryable=is_bug(error) and attempt() >= ATTEMPTS,
             ) from None
-        async with self._used.tool(request, outcome, time.monotonic() - began):
+        async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
             if outcome.state:
                 await self._stage(tool, request, outcome.state)
             result = await self._result(request, outcome)
@@ -193,7 +211,8 @@ class ToolRunner:
         async def run_hook(event: Any) -> UserMessageDecision | None:
             if isinstance(event, BeforeUserMessage):
                 return await self._decide(agent, event)
-            return await agent.hooks.call(hook, event)
+            with application_code(f"hook {hook} of agent {agent.name!r}"):
+                return await agent.hooks.call(hook, event)
 
         run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
         return activity.defn(name=name)(typed(run_hook))
@@ -203,7 +222,8 @@ class ToolRunner:
         if event.ref is not None:
             text = await References(self._payloads, self._threads).get(event.thread_id, event.ref)
             event = event.model_copy(update={"text": text, "ref": None})
-        decision = await agent.hooks.call("before_user_message", event)
+        with application_code(f"hook before_user_message of agent {agent.name!r}"):
+            decision = await agent.hooks.call("before_user_message", event)
         if decision is None or len((decision.text or "").encode()) <= self._inline_text:
             return decision
         # A name of its own: the hook may be run again, on the text as it was sent.

@@ -6,19 +6,20 @@ from temporalio import activity
 
 from helix_temporal.activities._errors import typed
 from helix_temporal.models.messages import check_size
+from helix_temporal.models.queries import Page
 from helix_temporal.models.usage import (
     RecordUsageInput,
     RecordUsageResult,
     UsageEntriesInput,
     UsageEntriesResult,
-    UsagePage,
+    UsageEntry,
     UsageQuery,
     UsageRollupInput,
     UsageRollupResult,
 )
 from helix_temporal.stores.protocols.usage import UsageStore
 
-Page = TypeVar("Page", UsageEntriesResult, UsagePage)
+Result = TypeVar("Result", UsageEntriesResult, Page[UsageEntry])
 
 
 class UsageActivities:
@@ -62,10 +63,10 @@ class UsageActivities:
 
     @activity.defn(name="helix.usage.query")
     @typed
-    async def query(self, request: UsageQuery) -> UsagePage:
+    async def query(self, request: UsageQuery) -> Page[UsageEntry]:
         """Entries of all sessions, by pages."""
         return self._fitting(await self._usage.query_usage(request))
 
-    def _fitting(self, page: Page) -> Page:
+    def _fitting(self, page: Result) -> Result:
         check_size(len(page.model_dump_json()), self._max_payload, "entries of this page (ask for fewer)")
         return page

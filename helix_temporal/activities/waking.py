@@ -11,10 +11,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._context import heartbeats
 from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
+from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.queries import deadlines
 from helix_temporal.models.sessions import SessionInput
-from helix_temporal.models.states import SessionState, SessionStatus
+from helix_temporal.models.states import SessionState, SessionStatus, is_past
 from helix_temporal.models.waking import WakeInput, WakeResult
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -35,13 +37,21 @@ class WakingActivities:
     Args:
         sessions: None where there is no session store: then nobody knows of deadlines but the sessions.
         beat_every: Seconds between background heartbeats.
+        deployment: Whose the sessions are.
     """
 
-    def __init__(self, sessions: SessionStore | None, *, beat_every: float = 1.0) -> None:
-        self._sessions, self._beat_every = sessions, beat_every
+    def __init__(
+        self,
+        sessions: SessionStore | None,
+        *,
+        beat_every: float = 1.0,
+        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
+    ) -> None:
+        self._sessions, self._beat_every, self._deployment = sessions, beat_every, deployment
 
     @activity.defn(name="helix.maintenance.wake")
     @typed
+    @limited_as("maintenance")
     async def wake(self, request: WakeInput) -> WakeResult:
         """Start those that are due; the next attempt goes on where this one was.
 
@@ -75,42 +85,43 @@ class WakingActivities:
         if state is not None and state.root_session_id not in {None, session_id}:
             # A sub-agent is called by those above it: they start it again.
             state = await store.load_state(state.root_session_id or "")
-        if state is None or state.status not in _MAY_WAIT or not deadline:
+        if state is None or state.status not in _MAY_WAIT or not deadline or is_past(state.expires_at, now):
             return summary.plus("left")
         try:
-            return summary.plus(await _woken(activity.client(), state, deadline, request))
+            return summary.plus(await self._woken(activity.client(), state, deadline, request))
         except RPCError as error:
             if error.status not in _OF_THE_SESSION:
                 raise
             activity.logger.warning("session %r is not woken: %s", session_id, error)
             return summary.without(session_id)
 
+    async def _woken(self, client: "Client", state: SessionState, deadline: int, request: WakeInput) -> str:
+        """Start it, unless it runs, or was started after the deadline and is left for a while."""
+        name = workflow_id(state.session_id, self._deployment.name)
+        before = await _last_execution(client, name)
+        if before is not None and before.close_time is None:
+            return "running"
+        if before is not None and _in_vain(before, deadline, request.again_after):
+            return "left"
+        queue = request.task_queue if before is None else request.task_queue or before.task_queue
+        try:
+            await client.start_workflow(
+                SESSION_WORKFLOW,
+                _start(state),
+                id=name,
+                task_queue=queue or activity.info().task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                memo=memo_of(self._deployment),
+            )
+        except WorkflowAlreadyStartedError:
+            return "running"
+        return "woken"
 
-async def _woken(client: "Client", state: SessionState, deadline: int, request: WakeInput) -> str:
-    """Start it, unless it runs, or was started after the deadline and is left for a while."""
-    before = await _last_execution(client, state.session_id)
-    if before is not None and before.close_time is None:
-        return "running"
-    if before is not None and _in_vain(before, deadline, request.again_after):
-        return "left"
-    queue = request.task_queue if before is None else request.task_queue or before.task_queue
-    try:
-        await client.start_workflow(
-            SESSION_WORKFLOW,
-            _start(state),
-            id=workflow_id(state.session_id),
-            task_queue=queue or activity.info().task_queue,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-        )
-    except WorkflowAlreadyStartedError:
-        return "running"
-    return "woken"
 
-
-async def _last_execution(client: "Client", session_id: str) -> "WorkflowExecutionDescription | None":
+async def _last_execution(client: "Client", name: str) -> "WorkflowExecutionDescription | None":
     """What Temporal knows of it; None once that is past the retention."""
     try:
-        return await client.get_workflow_handle(workflow_id(session_id)).describe()
+        return await client.get_workflow_handle(name).describe()
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
@@ -119,7 +130,7 @@ async def _last_execution(client: "Client", session_id: str) -> "WorkflowExecuti
 
 def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after: float) -> bool:
     """It was started since, and the call is still there: it could not be opened."""
-    if before.start_time.timestamp() * 1000 <= deadline:
+    if before.start_time.timestamp() * 1000 < deadline:
         return False
     return datetime.now(UTC) - before.start_time < timedelta(seconds=again_after)
 
@@ -131,7 +142,7 @@ def _start(state: SessionState) -> SessionInput:
 
 def _passed(state: SessionState, now: int) -> int:
     """The newest deadline that has passed; 0 if none has."""
-    return max((each for each in deadlines(state) if each < now), default=0)
+    return max((each for each in deadlines(state) if is_past(each, now)), default=0)
 
 
 def _resumed(details: Sequence[Any]) -> tuple[str | None, WakeResult]:

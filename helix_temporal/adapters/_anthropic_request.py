@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from helix_temporal.adapters._calls import sent_name
-from helix_temporal.adapters._common import outgoing, sent_arguments
+from helix_temporal.adapters._common import Outgoing, outgoing, sent_arguments
 from helix_temporal.models.agents import ModelRequest, ToolSpec
 from helix_temporal.models.messages import Message
 
@@ -52,7 +52,7 @@ def messages_of(messages: Sequence[Message]) -> list[Block]:
             blocks = answer_blocks(each.message) if each.raw is None else each.raw
             role = "assistant"
         else:
-            blocks = list(_user_blocks(each.message))
+            blocks = list(_user_blocks(each.message)) if each.raw is None else _own_user_blocks(each)
             role = "user"
         if not blocks:
             continue
@@ -78,6 +78,14 @@ def answer_blocks(message: Message) -> list[Block]:
         {"type": "tool_use", "id": call.id, "name": sent_name(call.name), "input": sent_arguments(call)}
         for call in message.tool_calls
     ]
+
+
+def _own_user_blocks(each: Outgoing) -> list[Block]:
+    """Blocks of an archive of Anthropic's own, as they came; but empty text is refused."""
+    blocks = [block for block in each.raw if block.get("type") != "text" or block["text"].strip()]
+    if each.message.role == "tool":
+        blocks = [block | {"tool_use_id": each.message.tool_call_id} for block in blocks]
+    return blocks
 
 
 def _user_blocks(message: Message) -> Iterator[Block]:

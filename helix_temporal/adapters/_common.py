@@ -64,8 +64,8 @@ def outgoing(
     in calls and results alike and the same way each time.  Each call must be followed by its result
     before the next answer with calls.  Rows of another system become messages first.
     """
-    messages = converted(messages)
-    raws = [raw_of(each, adapter) if each.role == "assistant" else None for each in messages]
+    messages = converted(messages, adapter)
+    raws = [raw_of(each, adapter) for each in messages]
     owned = [_own_ids(each, raw, adapter, raw_ids, pattern) for each, raw in zip(messages, raws, strict=True)]
     taken = {each for ids in owned if ids is not None for each in ids}
     given: list[Outgoing] = []

@@ -4,83 +4,107 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from helix_temporal.adapters._kept import as_json, kept_with
+from helix_temporal.adapters._kept import kept_with
 from helix_temporal.adapters._said import tool_call
 from helix_temporal.agents import repair
 from helix_temporal.errors import HelixError
-from helix_temporal.models._json import clean
-from helix_temporal.models._row_parts import anthropic_said, google_said, langchain_said
+from helix_temporal.models._json import JsonObject
+from helix_temporal.models._row_parts import (
+    Said,
+    anthropic_said,
+    google_said,
+    json_text,
+    langchain_given,
+    langchain_said,
+)
 from helix_temporal.models.messages import Message
+from helix_temporal.models.rows import V1_FORMAT, extras_of, shape_of
 
-_FORMAT: Final = "zeitlich-v1/"
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 
 
-def converted(messages: Sequence[Message]) -> Sequence[Message]:
+def converted(messages: Sequence[Message], adapter: str = "") -> Sequence[Message]:
     """The messages, with rows of zeitlich's as messages of ours, each call followed by its result.
 
-    Anthropic's answers keep its own form, with the signatures.  The row of the system's prompt, for which
-    agents have instructions, and rows that nobody can read, are left out.
+    Each row is read as what it looks like.  What ``adapter``, to whose provider the messages go, wrote
+    itself keeps its own form.  The row of the system's prompt, for which agents have instructions, and
+    rows that nobody can read, are left out.
     """
     if not any(each.role == "foreign" for each in messages):
         return messages
-    reader = _Reader()
+    reader = _Reader(adapter)
     return repair([one for each in messages for one in reader.read(each)])[0]
 
 
 class _Reader:
     """Reads rows in order: results of Gemini's name their call at most by its name."""
 
-    def __init__(self) -> None:
+    def __init__(self, adapter: str) -> None:
+        self._adapter = adapter
         self._open: list[tuple[str, str]] = []
 
     def read(self, message: Message) -> Iterable[Message]:
         """The messages that a row makes; any other message as it is."""
         if message.role != "foreign":
             return [message]
-        read = _ROWS.get((message.format or "").removeprefix(_FORMAT))
+        form = message.format or ""
+        if not form.startswith(V1_FORMAT):
+            return []
         try:
             row = json.loads(message.text)
-            return list(read(self, message.id, row)) if read is not None else []
-        except (ValueError, KeyError, TypeError, AttributeError, HelixError):
+            read = _ROWS.get(shape_of(row) or form.removeprefix(f"{V1_FORMAT}/"))
+            found = [] if read is None else list(read(self, message.id, row))
+            extras = extras_of(row)
+            return [found[0].model_copy(update=extras)] if extras and found else found
+        except _UNREADABLE:
             return []
+
+    def _kept(self, family: str, message: Message, raw: Any) -> Message:
+        """The message with the form that its own provider is sent again."""
+        if self._adapter.partition("/")[0] != family:
+            return message
+        return message.model_copy(update={"provider": {self._adapter: kept_with(message, raw)}})
 
     # -- Anthropic
 
     def anthropic(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
-        """``{"id","message":{"role","content"}}``; rows of our own export have the same envelope."""
+        """``{"id","message":{"role","content"}}``; our generic envelope has more fields."""
         message = row["message"]
         if row.get("isSystem") or message["role"] == "system":
             return
         blocks = message["content"]
-        if message["role"] == "tool" or "tool_calls" in message:
+        if message["role"] == "tool" or message.keys() - {"role", "content"}:
             yield Message.model_validate({"id": row_id, **message})
-        elif message["role"] == "assistant":
-            blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+            return
+        blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+        if message["role"] == "assistant":
             calls = [tool_call(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
             said = anthropic_said(blocks) or ""
             answer = Message(id=row_id, role="assistant", content=said, tool_calls=tuple(calls))
-            yield answer.model_copy(update={"provider": {"anthropic": kept_with(answer, blocks)}})
+            yield self._kept("anthropic", answer, blocks)
         else:
             yield from self._anthropic_user(row_id, blocks)
 
-    def _anthropic_user(self, row_id: str, blocks: Any) -> Iterator[Message]:
-        results = (
-            [] if isinstance(blocks, str) else [each for each in blocks if each["type"] == "tool_result"]
-        )
+    def _anthropic_user(self, row_id: str, blocks: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
+        results = [each for each in blocks if each["type"] == "tool_result"]
         for at, block in enumerate(results):
             content = anthropic_said(block.get("content", "")) or ""
             fields = {"tool_call_id": block["tool_use_id"], "is_error": bool(block.get("is_error"))}
-            yield Message(id=_place(row_id, at), role="tool", content=content, **fields)
-        said = anthropic_said(blocks)
+            result = Message(id=_place(row_id, at), role="tool", content=content, **fields)
+            yield self._kept("anthropic", result, [block])
+        others = [each for each in blocks if each["type"] != "tool_result"]
+        yield from self._user("anthropic", _place(row_id, len(results)), anthropic_said(others), others)
+
+    def _user(self, family: str, row_id: str, said: Said, raw: Sequence[Any]) -> Iterator[Message]:
         if said is not None:
-            yield Message(id=_place(row_id, len(results)), role="user", content=said)
+            yield self._kept(family, Message(id=row_id, role="user", content=said), list(raw))
 
     # -- Google
 
     def google(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"id","content":{"role","parts"}}``."""
         content = row["content"]
-        given = content["parts"]
+        given = content.get("parts") or []
         if content["role"] == "model":
             asked = [part["functionCall"] for part in given if "functionCall" in part]
             calls = tuple(
@@ -88,17 +112,23 @@ class _Reader:
                 for at, each in enumerate(asked)
             )
             self._open = [(call.name, call.id) for call in calls]
-            yield Message(id=row_id, role="assistant", content=google_said(given) or "", tool_calls=calls)
+            said = google_said(given) or ""
+            answer = Message(id=row_id, role="assistant", content=said, tool_calls=calls)
+            yield self._kept("google", answer, given)
         elif content["role"] == "user":
-            results = [part["functionResponse"] for part in given if "functionResponse" in part]
+            results = [part for part in given if "functionResponse" in part]
             for at, part in enumerate(results):
-                told = _google_result(part.get("response"))
-                yield Message(
-                    id=_place(row_id, at), role="tool", tool_call_id=self._called(part), content=told
-                )
-            said = google_said(given)
-            if said is not None:
-                yield Message(id=_place(row_id, len(results)), role="user", content=said)
+                yield self._google_result(_place(row_id, at), part)
+            others = [part for part in given if "functionResponse" not in part]
+            yield from self._user("google", _place(row_id, len(results)), google_said(others), others)
+
+    def _google_result(self, row_id: str, part: Mapping[str, Any]) -> Message:
+        result = part["functionResponse"]
+        told, is_error = _google_told(result.get("response"))
+        files = google_said(result.get("parts"))
+        content: Said = told if files is None else [{"type": "text", "text": told}, *_listed(files)]
+        fields = {"tool_call_id": self._called(result), "is_error": is_error}
+        return self._kept("google", Message(id=row_id, role="tool", content=content, **fields), [part])
 
     def _called(self, part: Mapping[str, Any]) -> str:
         name = str(part.get("name"))
@@ -114,19 +144,24 @@ class _Reader:
     def langchain(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"type":"human","data":{…}}``."""
         data = row["data"]
-        content = langchain_said(data.get("content")) or ""
-        if row["type"] == "human":
-            yield Message(id=row_id, role="user", content=content)
-        elif row["type"] == "ai":
+        given = langchain_given(data)
+        content = langchain_said(given) or ""
+        kind = {"user": "human", "assistant": "ai"}.get(str(data.get("role")), row["type"])
+        if kind == "human":
+            message = Message(id=row_id, role="user", content=content)
+        elif kind == "ai":
             calls = tuple(
                 tool_call(each.get("id"), each.get("name"), each.get("args") or {})
                 for each in data.get("tool_calls") or ()
             )
-            yield Message(id=row_id, role="assistant", content=content, tool_calls=calls)
-        elif row["type"] == "tool":
-            error = data.get("status") == "error"
-            call_id = str(data["tool_call_id"])
-            yield Message(id=row_id, role="tool", content=content, tool_call_id=call_id, is_error=error)
+            message = Message(id=row_id, role="assistant", content=content, tool_calls=calls)
+        elif kind == "tool":
+            error, call_id = data.get("status") == "error", str(data["tool_call_id"])
+            message = Message(id=row_id, role="tool", content=content, tool_call_id=call_id, is_error=error)
+        else:
+            return
+        raw = _langchain_raw(data, given, kind)
+        yield message if raw is None else self._kept("langchain", message, raw)
 
 
 _ROWS: Final[dict[str, Callable[[_Reader, str, Mapping[str, Any]], Iterator[Message]]]] = {
@@ -140,7 +175,28 @@ def _place(row_id: str, at: int) -> str:
     return row_id if at == 0 else f"{row_id[:200]}.{at}"
 
 
-def _google_result(response: Any) -> str:
-    if isinstance(response, dict) and response.keys() == {"result"} and isinstance(response["result"], str):
-        return clean(response["result"])
-    return clean(as_json(response))
+def _listed(said: str | list[JsonObject]) -> list[JsonObject]:
+    return [{"type": "text", "text": said}] if isinstance(said, str) else said
+
+
+def _google_told(response: Any) -> tuple[str, bool]:
+    """What a response says: zeitlich has texts under ``result``, and our export failures under ``error``."""
+    if isinstance(response, dict) and len(response) == 1:
+        ((name, value),) = response.items()
+        if name in {"result", "error"} and isinstance(value, str):
+            return google_said([{"text": value}]) or "", name == "error"  # type: ignore[return-value]
+    return json_text(response), False
+
+
+def _langchain_raw(data: Mapping[str, Any], given: Any, kind: str) -> JsonObject | None:
+    """The message's own fields; None where Python's LangChain has other names for them."""
+    if (data.get("response_metadata") or {}).get("output_version") == "v1":
+        return None
+    if isinstance(given, list):
+        given = [each if isinstance(each, str | dict) else json_text(each) for each in given]
+    raw: JsonObject = {"content": given if isinstance(given, str | list) else json_text(given)}
+    if data.get("additional_kwargs"):
+        raw["additional_kwargs"] = data["additional_kwargs"]
+    if kind == "ai":
+        raw |= {name: data[name] for name in ("tool_calls", "response_metadata") if data.get(name)}
+    return raw

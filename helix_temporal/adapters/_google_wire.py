@@ -94,9 +94,10 @@ def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonOb
             results.expect(message, parts)
             return "model", parts
         case "user":
-            return "user", _wire_content(message)
+            parts = _usable(each.raw)
+            return "user", _wire_content(message) if parts is None else parts
         case "tool":
-            return "user", [results.answer(message)]
+            return "user", results.answer(message, _usable(each.raw))
         case _:
             return "user", []
 
@@ -151,16 +152,18 @@ class _Results:
             for call, each in zip(message.tool_calls, sent, strict=False)
         ]
 
-    def answer(self, message: Message) -> JsonObject:
+    def answer(self, message: Message, raw: list[JsonObject] | None) -> list[JsonObject]:
         """The result as a part; what is no text in it is attached after all results."""
         at = next((at for at, call in enumerate(self._open) if call.ours == message.tool_call_id), None)
         call = self._open.pop(at) if at is not None else _Call("", None, wire_name(message.name or "unnamed"))
+        if raw is not None:
+            return raw
         files = [part for part in _wire_content(message) if "text" not in part]
         if files:
             self._attached += [{"text": f"From the result of {call.name}:"}, *files]
         response: JsonObject = {"error" if message.is_error else "output": message.text}
         part: JsonObject = {"name": call.name, "response": response}
-        return {"functionResponse": part if call.theirs is None else {"id": call.theirs, **part}}
+        return [{"functionResponse": part if call.theirs is None else {"id": call.theirs, **part}}]
 
     def take_attached(self) -> list[JsonObject]:
         """What is attached and was not taken yet."""

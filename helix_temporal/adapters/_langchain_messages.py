@@ -73,10 +73,10 @@ def _message(sent: Outgoing, marks: bool) -> BaseMessage | None:
     if message.role == "assistant":
         return AIMessage(**sent.raw) if sent.raw is not None else _answer(message)
     if message.role == "user":
-        return HumanMessage(_content(message, marks))
+        return HumanMessage(**(sent.raw or {"content": _content(message, marks)}))
     if message.role == "tool":
         return ToolMessage(
-            _content(message, marks),
+            **(sent.raw or {"content": _content(message, marks)}),
             tool_call_id=message.tool_call_id or "",
             name=message.name,
             status="error" if message.is_error else "success",

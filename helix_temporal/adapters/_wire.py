@@ -123,7 +123,7 @@ class ServerEvent:
         """
         try:
             return json.loads(self.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise cut_off(provider, "an event is no JSON") from None
 
 

@@ -8,9 +8,15 @@ from helix_temporal.agents._calling import call
 from helix_temporal.agents._checks import check_count, check_name
 from helix_temporal.agents._compaction import Compaction
 from helix_temporal.agents._context import ContextPolicy
-from helix_temporal.agents._model import Model, StreamingModel
+from helix_temporal.agents._model import Model, StreamingModel, check_model
 from helix_temporal.agents._tool import Tool
-from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
+from helix_temporal.errors import (
+    AgentNotServedError,
+    InvalidConfigError,
+    InvalidMessageError,
+    InvalidRequestError,
+    NotServedError,
+)
 from helix_temporal.models.agents import AgentFacts, HookFacts, InstructionsMode
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
 
@@ -97,6 +103,7 @@ class Agent:
         max_steps: Model calls that one turn may take.
         parallel_tools: Run the tools of one step side by side.
         instructions_mode: Whose instructions a session gets later; see `InstructionsMode`.
+        hide_errors: As `Tool.hide_errors`, for all its tools.
 
     Raises:
         InvalidConfigError: Something is not what it should be, or two tools have one name.
@@ -112,13 +119,13 @@ class Agent:
     parallel_tools: bool = True
     instructions_mode: InstructionsMode = "agent"
     hooks: Hooks = field(default_factory=Hooks)
+    hide_errors: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, "agent")
         object.__setattr__(self, "tools", tuple(self.tools))
         _check_tools(self.name, self.tools)
-        if not isinstance(self.model, Model | StreamingModel):
-            raise InvalidConfigError(f"agent {self.name!r}: the model needs a generate or a stream method")
+        check_model(self.model, f"agent {self.name!r}")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             raise InvalidConfigError(f"agent {self.name!r}: instructions must be text or a function")
         if self.compaction is not None and not isinstance(self.compaction, Compaction):
@@ -182,12 +189,17 @@ def _check_tools(agent: str, tools: Sequence[object]) -> None:
 class AgentRegistry:
     """The agents that a worker serves, by name.
 
+    Args:
+        agents: All of them.
+        roll_out: Seconds for which other workers are tried when one of them is missing here.
+
     Raises:
         InvalidConfigError: Two agents have one name.
     """
 
-    def __init__(self, agents: Iterable[Agent] = ()) -> None:
+    def __init__(self, agents: Iterable[Agent] = (), *, roll_out: float = 600.0) -> None:
         self._agents: dict[str, Agent] = {}
+        self._retry_for_ms = int(roll_out * 1000)
         for agent in agents:
             if agent.name in self._agents:
                 raise InvalidConfigError(f"two agents are named {agent.name!r}")
@@ -197,12 +209,32 @@ class AgentRegistry:
         """The agent of this name.
 
         Raises:
-            InvalidRequestError: This worker serves none of that name.
+            AgentNotServedError: This worker serves none of that name.
         """
         agent = self._agents.get(name)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
-            raise InvalidRequestError(f"agent {name!r} is not registered with this worker; known: {known}")
+            raise AgentNotServedError(
+                f"agent {name!r} is not known to the worker that was asked; it knows: {known}. "
+                "Start workers that serve the agent, or correct its name",
+                retry_for_ms=self._retry_for_ms,
+            )
+        return agent
+
+    def with_tools(self, name: str, tools: Iterable[str]) -> Agent:
+        """The agent of this name, if it has these tools here.
+
+        Raises:
+            NotServedError: It lacks one of them in this worker.
+            AgentNotServedError: This worker serves none of that name.
+        """
+        agent = self.get(name)
+        for each in tools:
+            if agent.tool(each) is None:
+                raise NotServedError(
+                    f"tool {each!r} of agent {name!r} is not known to the worker that was asked",
+                    retry_for_ms=self._retry_for_ms,
+                )
         return agent
 
     @property

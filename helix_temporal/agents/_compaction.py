@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from helix_temporal.agents._checks import check_count
-from helix_temporal.agents._model import Model, StreamingModel
+from helix_temporal.agents._model import Model, StreamingModel, check_model
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.messages import Message, ToolCall
@@ -61,8 +61,8 @@ class Compaction:
             value = getattr(self, name)
             if value is not None:
                 check_count(value, f"compaction: {name}")
-        if self.model is not None and not isinstance(self.model, Model | StreamingModel):
-            raise InvalidConfigError("compaction: the model needs a generate or a stream method")
+        if self.model is not None:
+            check_model(self.model, "compaction")
         if not self.timeout > 0:
             raise InvalidConfigError(f"compaction: timeout {self.timeout!r}: more than 0 seconds expected")
 

@@ -1,10 +1,11 @@
 """What a model must do, and the one way to call it."""
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from helix_temporal.errors import InvalidMessageError, ModelStreamEndedError
+from helix_temporal.errors import InvalidConfigError, InvalidMessageError, ModelStreamEndedError
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse
 
 OnEvent = Callable[[ModelEvent], Awaitable[None]]
@@ -14,7 +15,8 @@ OnEvent = Callable[[ModelEvent], Awaitable[None]]
 class Model(Protocol):
     """A model that answers in one piece.
 
-    An exception is a failed attempt: the step is tried again, and nothing of it is in the thread.
+    An exception is a failed attempt: the step is tried again, and nothing of it is in the thread.  A bug
+    (`TypeError`, `KeyError`, `ValueError` and the like) is permanent at the third attempt.
     Raise a permanent `HelixError` (such as `InvalidRequestError`) for what no repetition can mend.
     """
 
@@ -40,15 +42,88 @@ async def complete(
     ``on_event`` gets each piece of a stream, the response among them, before the next one is asked for.
 
     Raises:
-        ModelStreamEndedError: The stream ended without a response; another attempt may do better.
+        ModelStreamEndedError: The stream ended without a response; permanent at the third attempt.
         InvalidMessageError: The model gave something that is no response.
     """
     if isinstance(model, StreamingModel):
-        return await _drain(model.stream(request), on_event)
-    response = await model.generate(request)
-    if not isinstance(response, ModelResponse):
-        raise InvalidMessageError(f"the model returned {type(response).__name__}, ModelResponse expected")
+        return await _drain(_events(model, request), on_event)
+    answer: Any = model.generate(request)
+    response = await answer if inspect.isawaitable(answer) else answer
+    if answer is response or not isinstance(response, ModelResponse):
+        raise InvalidMessageError(
+            f"{type(model).__name__}.generate gave {type(response).__name__}, ModelResponse expected"
+            f"{'; write it as async def' if answer is response else ''}"
+        )
     return response
+
+
+def _events(model: StreamingModel, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    """The model's stream.
+
+    Raises:
+        InvalidMessageError: It gave something else.
+    """
+    stream: Any = model.stream(request)
+    if not hasattr(stream, "__aiter__"):
+        if inspect.iscoroutine(stream):
+            stream.close()
+        raise InvalidMessageError(
+            f"{type(model).__name__}.stream gave {type(stream).__name__}; write it as async def with yield"
+        )
+    found: AsyncIterator[ModelEvent] = stream
+    return found
+
+
+def check_model(model: object, where: str) -> None:
+    """Refuse what is no model, before a session finds out.
+
+    Args:
+        model: An instance with ``generate`` or ``stream``.
+        where: Whose model it is, for the message.
+
+    Raises:
+        InvalidConfigError: The message says what was found and what to write.
+    """
+    if isinstance(model, type):
+        raise InvalidConfigError(
+            f"{where}: the model is the class {model.__name__}; give an instance: {model.__name__}(...)"
+        )
+    kind = type(model).__name__
+    generate, stream = getattr(model, "generate", None), getattr(model, "stream", None)
+    if not callable(generate) and not callable(stream):
+        raise InvalidConfigError(
+            f"{where}: the model needs a generate or a stream method, and {kind} has neither; write "
+            "async def generate(self, request: ModelRequest) -> ModelResponse, or "
+            "async def stream(self, request: ModelRequest) that yields events"
+        )
+    if callable(generate) and _yields(generate):
+        raise InvalidConfigError(
+            f"{where}: {kind}.generate yields; return one ModelResponse, or name it stream"
+        )
+    if callable(generate) and _is_plain(generate):
+        raise InvalidConfigError(f"{where}: {kind}.generate is not async; write async def generate")
+    if callable(stream) and (_is_async(stream) or inspect.isgeneratorfunction(inspect.unwrap(stream))):
+        raise InvalidConfigError(
+            f"{where}: {kind}.stream is no async generator; write async def stream, and yield each event"
+        )
+
+
+def _yields(function: Callable[..., object]) -> bool:
+    bare = inspect.unwrap(function)
+    return inspect.isasyncgenfunction(bare) or inspect.isgeneratorfunction(bare)
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(function))
+
+
+def _is_plain(function: Callable[..., object]) -> bool:
+    """A function that gives its result at once, as far as it can be seen: one may hand on a coroutine."""
+    bare = inspect.unwrap(function)
+    if not (inspect.isfunction(bare) or inspect.ismethod(bare)) or inspect.iscoroutinefunction(bare):
+        return False
+    said = str(getattr(bare, "__annotations__", {}).get("return", ""))
+    return not any(kind in said for kind in ("Awaitable", "Coroutine", "Future", "Task"))
 
 
 async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None) -> ModelResponse:
@@ -64,5 +139,8 @@ async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None) ->
             if on_event is not None:
                 await on_event(event)
     if response is None:
-        raise ModelStreamEndedError("the model's stream ended without a ModelResponse as its last item")
+        # An adapter tells a stream that broke off; one that ends like this was written so.
+        raise ModelStreamEndedError(
+            "the model's stream ended without a ModelResponse; yield one as its last item", attempts=3
+        )
     return response

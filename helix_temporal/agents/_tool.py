@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, Protocol, overload
 
 import orjson
@@ -16,6 +17,7 @@ from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models._json import JsonObject, check_json
 from helix_temporal.models.agents import ToolFacts, ToolSpec
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.states import TracingContext
 
 DEFAULT_ATTEMPTS: Final = 3
 
@@ -36,6 +38,22 @@ def _nobody_watches(event_name: str, data: Any = None, key: str | None = None, /
     """Where there is no stream."""
 
 
+class Record(Protocol):
+    """See `ToolContext.record`."""
+
+    def __call__(self, name: str, value: int | Decimal, unit: str | None = None, /) -> None:
+        """Count ``value`` of something; no float, whose sums are not exact.
+
+        Raises:
+            InvalidRequestError: The value is no whole or decimal number.
+        """
+        ...
+
+
+def _nobody_counts(_name: str, _value: int | Decimal, _unit: str | None = None, /) -> None:
+    """Nowhere is what tools use recorded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Which call of which session a tool serves.
@@ -47,9 +65,13 @@ class ToolContext:
             idempotency key of whatever the tool changes.
         metadata: The session's.
         attempt: 1 for the first attempt.
+        tracing_context: The session's, which its caller has set; None if nobody has.
         emit: Tells those who watch the session's stream: ``emit("progress", {"percent": 40})``.  Waits for
             nothing, and may be called from a plain function's thread.  A further attempt tells it again;
             with a third argument, a key, what was told under it in this call is told once.
+        record: Counts something of the tool's own: ``record("pages", 3)``, ``record("fee", Decimal("0.02"),
+            "USD")``.  It is in the session's usage once the tool has ended, once however often it was
+            attempted, and summed up over sub-agents: ``recorded.custom["pages"]["name of the tool"]``.
     """
 
     session_id: str
@@ -61,6 +83,8 @@ class ToolContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
     emit: Emit = field(default=_nobody_watches, repr=False, compare=False)
+    record: Record = field(default=_nobody_counts, repr=False, compare=False)
+    tracing_context: TracingContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +132,7 @@ class Tool:
         deadline: Seconds that all attempts together may take; None for no such limit.
         approval: Each call waits until somebody has approved it.
         answer_within: Seconds that somebody has for that; None for no deadline.
+        hide_errors: Of an exception that it raises, the model is told the type alone, not the text.
 
     Raises:
         InvalidConfigError: The name or a number is outside what is allowed.
@@ -123,6 +148,7 @@ class Tool:
     deadline: float | None = None
     approval: bool = False
     answer_within: float | None = None
+    hide_errors: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, "tool")
@@ -205,6 +231,7 @@ def tool(
     deadline: float | timedelta | None = None,
     approval: bool = False,
     answer_within: float | timedelta | None = None,
+    hide_errors: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -218,6 +245,7 @@ def tool(
     deadline: float | timedelta | None = None,
     approval: bool = False,
     answer_within: float | timedelta | None = None,
+    hide_errors: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool, as ``@tool`` or ``@tool(timeout=20)``.
 
@@ -244,6 +272,7 @@ def tool(
             deadline=in_seconds(deadline),
             approval=approval,
             answer_within=in_seconds(answer_within),
+            hide_errors=hide_errors,
         )
 
     return make if function is None else make(function)

@@ -8,7 +8,9 @@ import typer
 from helix_temporal.cli import thread
 from helix_temporal.cli.cleanup import cleanup
 from helix_temporal.cli.dev import dev
+from helix_temporal.cli.maintenance import maintenance
 from helix_temporal.cli.migrate import migrate
+from helix_temporal.cli.worker import worker
 
 app = typer.Typer(
     name="helix-temporal",
@@ -19,7 +21,9 @@ app = typer.Typer(
 )
 app.command()(cleanup)
 app.command()(dev)
+app.command()(maintenance)
 app.command()(migrate)
+app.command()(worker)
 app.add_typer(thread.app, name="thread")
 
 

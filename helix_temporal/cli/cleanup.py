@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from temporalio.client import Client
 
+from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.cleanup import (
     DAY_MS,
     AgeCleanupSummary,
@@ -21,6 +23,7 @@ from helix_temporal.models.cleanup import (
 )
 from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup, Report
+from helix_temporal.worker import connect
 
 Row = tuple[str, int]
 
@@ -34,6 +37,12 @@ Operations = Annotated[
     bool, typer.Option("--operations", help="Forget operations that are older than a week.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; count.")]
+WithoutTemporal = Annotated[
+    bool,
+    typer.Option(
+        "--without-temporal", help="No workflow runs these sessions: do not ask Temporal whether one does."
+    ),
+]
 
 
 def cleanup(
@@ -42,10 +51,12 @@ def cleanup(
     older_than: OlderThan = None,
     operations: Operations = False,
     dry_run: DryRun = False,
+    without_temporal: WithoutTemporal = False,
 ) -> None:
     """Clean up the session store; without options, what the schedule does: --expired and --operations.
 
     Sessions are looked at and changed one by one, under their versions: who uses one meanwhile keeps it.
+    One that a workflow runs is asked to end if it is past its time, and is neither marked nor deleted.
     Exit status 1 if one of them failed.
     """
     if not (expired or operations or older_than is not None):
@@ -57,7 +68,10 @@ def cleanup(
     try:
         if older_than is not None:
             wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
-        errors = asyncio.run(_clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run))
+        asks = not (dry_run or without_temporal)
+        errors = asyncio.run(
+            _clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run, asks_temporal=asks)
+        )
     except HelixError as error:
         typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
@@ -72,7 +86,7 @@ def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
     return CleanUpOldInput(max_age_ms=milliseconds, dry_run=dry_run)
 
 
-async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) -> int:
+async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, asks_temporal: bool) -> int:
     backends = Backends(settings)
     try:
         if backends.sessions is None or settings.state_in == "memory":
@@ -80,7 +94,8 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) 
                 "sessions are in no store that can be reached from here;"
                 " give HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
             )
-        work = Cleanup(backends.sessions, backends.workspaces)
+        executions = _executions(settings) if asks_temporal else None
+        work = Cleanup(backends.sessions, backends.workspaces, executions)
         errors = 0
         if wanted.expired is not None:
             ended = await work.expired(wanted.expired, _expired_told())
@@ -97,6 +112,22 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool) 
         return errors
     finally:
         await backends.close()
+
+
+def _executions(settings: Settings) -> TemporalExecutions:
+    return TemporalExecutions(
+        lambda: _client(settings), deployment=settings.deployment, also_known_as=settings.also_known_as
+    )
+
+
+async def _client(settings: Settings) -> Client:
+    try:
+        return (await connect(settings))[0]
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(
+            f"{error}; it knows which sessions run, and must not be ended here: give HELIX_TEMPORAL_ADDRESS, "
+            "or --without-temporal where no workflow runs sessions of this store"
+        ) from error
 
 
 def _expired_told() -> Report:
@@ -120,6 +151,7 @@ def _rows_expired(summary: CleanupSummary, *, dry_run: bool) -> list[Row]:
         ("sessions past their time", summary.detected),
         ("  had finished before", summary.already_terminal),
         ("  would be ended" if dry_run else "  used meanwhile, left alone", summary.skipped),
+        ("  run, and were asked to end", summary.running),
         ("  ended now", summary.marked),
         ("workspace snapshots deleted", summary.snapshots_deleted),
     ]
@@ -129,6 +161,7 @@ def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
     return [
         ("old sessions, would be deleted" if dry_run else "old sessions", summary.scanned),
         ("  used meanwhile, left alone", summary.changed),
+        ("  run, left alone", summary.running),
         ("  deleted", summary.deleted),
         ("workspace snapshots deleted", summary.snapshots_deleted),
     ]

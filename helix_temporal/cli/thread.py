@@ -2,21 +2,40 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.errors import HelixError
+from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
+from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ThreadFacts
 
 R = TypeVar("R")
 ThreadId = Annotated[str, typer.Argument(help="The thread; a session's main thread has the session's id.")]
 
-app = typer.Typer(help="Look at one thread; addresses come from HELIX_… variables.", no_args_is_help=True)
+
+class Adapter(StrEnum):
+    """Zeitlich's adapters, by the names that they have there."""
+
+    ANTHROPIC = "anthropic"
+    GOOGLE = "googleGenAI"
+    LANGCHAIN = "langChain"
+
+
+NamedAdapter = Annotated[
+    Adapter | None,
+    typer.Option("--adapter", help="Zeitlich's adapter; found by the shape of rows without it."),
+]
+
+app = typer.Typer(
+    help="Look at one thread, or move threads from zeitlich and back; addresses come from HELIX_… variables.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
@@ -33,9 +52,99 @@ def verify(thread_id: ThreadId) -> None:
         raise typer.Exit(1)
 
 
-def _run(look: Callable[[Backends], Awaitable[R]]) -> R:
+@app.command("import-v1")
+def import_v1(
+    thread_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="THREAD_ID", help="The threads to take over.")
+    ] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All whose snapshots lie below the prefix.")
+    ] = False,
+    adapter: NamedAdapter = None,
+) -> None:
+    """Take over threads of zeitlich's from their snapshots in the bucket; changes no snapshot.
+
+    A session does the same when it opens such a thread, where HELIX_READ_V1 is set; this does it beforehand.
+    Snapshots are looked for at HELIX_V1_PREFIX/HELIX_V1_THREAD_KEY/<thread id>.json.gz, or .json.  What was
+    taken over already is found and left alone.  Exit status 1 if one failed; the others are taken over.
+    """
+    if bool(thread_ids) == everything:
+        raise typer.BadParameter("name threads, or give --all", param_hint="THREAD_ID")
+
+    async def take_over(backends: Backends) -> bool:
+        tiered = _tiered(backends)
+        named = thread_ids or [each async for each in tiered.v1_threads()]
+
+        async def one(thread_id: str) -> str:
+            facts = await tiered.import_v1(thread_id, adapter or "")
+            return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
+
+        return await _each(named, one)
+
+    if not _run(take_over, read_v1=True):
+        raise typer.Exit(1)
+
+
+@app.command("export-v1")
+def export_v1(
+    thread_ids: Annotated[list[str], typer.Argument(metavar="THREAD_ID", help="The threads to give back.")],
+    *,
+    adapter: NamedAdapter = None,
+    instructions: Annotated[
+        str | None, typer.Option(help="The system prompt; becomes the first row of each snapshot.")
+    ] = None,
+) -> None:
+    """Write all finished turns of threads as snapshots that zeitlich reads.
+
+    Rows that came from zeitlich are written as they were, other messages in the envelope of the thread's
+    adapter, or of the one that is named.  A snapshot that somebody else changed is never replaced.
+    Exit status 1 if one of them failed; the others are written.
+    """
+
+    async def give_back(backends: Backends) -> bool:
+        tiered = _tiered(backends)
+
+        async def one(thread_id: str) -> str:
+            facts = await tiered.facts(thread_id)
+            if not (adapter or envelope_of(facts.adapter)):
+                raise InvalidRequestError(
+                    f"thread {thread_id!r}: none of zeitlich's adapters began it; which one shall read it? "
+                    f"Give --adapter ({', '.join(ADAPTERS)})"
+                )
+            return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
+
+        return await _each(thread_ids, one)
+
+    if not _run(give_back, read_v1=True):
+        raise typer.Exit(1)
+
+
+async def _each(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]) -> bool:
+    """Do it for one after the other, and say what became of each; whether all went well."""
+    failed = 0
+    for number, thread_id in enumerate(thread_ids, 1):
+        place = f"{number}/{len(thread_ids)} {thread_id}"
+        try:
+            typer.echo(f"{place}: {await work(thread_id)}")
+        except HelixError as error:
+            failed += 1
+            typer.secho(f"{place}: {type(error).__name__}: {error}", fg="red", err=True)
+    if len(thread_ids) != 1:
+        typer.echo(f"{len(thread_ids) - failed} of {len(thread_ids)} threads")
+    return not failed
+
+
+def _tiered(backends: Backends) -> TieredThreads:
+    if backends.tiered is None:
+        raise InvalidConfigError("no archive is set: give HELIX_S3_BUCKET, or HELIX_COLD_DIRECTORY")
+    return backends.tiered
+
+
+def _run(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
     async def run() -> R:
-        backends = Backends(Settings.from_env(os.environ))
+        settings = Settings.from_env(os.environ)
+        backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
         try:
             return await look(backends)
         finally:

@@ -259,10 +259,13 @@ class Archive:
     ) -> list[Record]:
         """Messages ``start <= position < stop`` of the archive."""
         refs = [ref for ref in await self.refs(manifest, start) if ref.first < stop]
-        found = await self.records(manifest.thread_id, refs, progress) if refs else []
+        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        pieces = [piece for part in parts for piece in part]
         first = refs[0].first if refs else manifest.inline_first
-        found += manifest.inline
-        return found[start - first : stop - first]
+        # Of a segment with thousands of messages a page may want a few: only those are decoded.
+        found = list(Packed(pieces[start - first : stop - first]))
+        inline = manifest.inline[max(start - manifest.inline_first, 0) :]
+        return [*found, *inline][: stop - start]
 
     async def id_before(self, manifest: Manifest, position: int) -> str | None:
         """Id of the message before ``position``; None beyond the archive's head."""

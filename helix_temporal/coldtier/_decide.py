@@ -92,6 +92,7 @@ def decide_flush(
     closed = archive.closed or not request.closes
     if (
         archive_holds_mine
+        and request.mine is not None
         and closed
         and (not request.commits or archive.committed >= _position(request.mine))
     ):
@@ -147,16 +148,17 @@ def _check_state(request: FlushThread, version: int) -> None:
 
 def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
     _check_state(request, archive.slice_version)
-    if request.mine is not None and not archive_holds_mine:
+    wanted = request.mine or request.known
+    if wanted is not None and not archive_holds_mine:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
-            f"hold message {request.mine.position}; open it again"
+            f"hold the message before {wanted.position}; open it again"
         )
     return FlushDecision(done=archive.closed or not request.closes)
 
 
 def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
-    mine, header = request.mine, hot.header
+    mine, header = request.mine or request.known, hot.header
     if mine is None:
         return
     known = hot_id_before(hot, mine.position)

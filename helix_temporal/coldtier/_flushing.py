@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier._breaker import Breaker
 from helix_temporal.coldtier._decide import FlushDecision, decide_flush
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Log, Plan, plan_commit, whole_log
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 TRIES: Final = 60
 STEP_SECONDS: Final = 2.0
-BREAKER_SECONDS: Final = 10.0
 BACKLOG_SECONDS: Final = 60.0
 
 
@@ -66,7 +66,7 @@ class Flushing:
     ) -> None:
         self._hot, self._archive, self._backlog, self._clock = hot, archive, backlog, clock
         self._step_seconds = step_seconds
-        self._closed_until = 0.0
+        self.breaker = Breaker()
 
     async def flush(
         self,
@@ -128,7 +128,7 @@ class Flushing:
     async def _decide(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
     ) -> FlushDecision:
-        mine = request.mine
+        mine = request.mine or request.known
         holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
 
@@ -181,7 +181,7 @@ class Flushing:
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """Archive the step that was just appended; an archive that is down is a receipt, not an error.
 
-        One try of a few seconds, none while the last failure is fresh.
+        One try of a few seconds, none while the `Breaker` is open.
 
         Raises:
             FencedError, HeadMovedError: As flush.
@@ -189,19 +189,26 @@ class Flushing:
                 the thread, or hot may have been rolled back, so the step cannot be called done.
         """
         header, traffic = appended.header, Traffic()
-        if self._clock() < self._closed_until:
-            return _not_archived(header, "the archive failed a moment ago")
+        if not self.breaker.allows(self._clock()):
+            reason = "not tried: the archive answered none of several threads"
+            return replace(_not_archived(header, reason), tried=False)
         request, first_try = _of_step(step, appended)
         try:
             async with asyncio.timeout(self._step_seconds):
-                return await self.flush(request, first_try=first_try, traffic=traffic)
+                receipt = await self.flush(request, first_try=first_try, traffic=traffic)
         except (StoreUnavailableError, TimeoutError) as error:
+            self.breaker.fail(step.thread_id, self._clock())
             if traffic.refused:
                 raise StoreUnavailableError(
                     f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
                 ) from error
-            self._closed_until = self._clock() + BREAKER_SECONDS
             return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
+        except (FencedError, HeadMovedError):
+            self.breaker.succeed()
+            raise
+        if traffic.puts or traffic.gets:
+            self.breaker.succeed()
+        return receipt
 
     async def confirm(self, step: StepAppend, appended: Appended) -> None:
         """As `ThreadStore.confirm_step`, for a step that is the first behind what is known to be archived.

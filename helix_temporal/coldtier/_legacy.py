@@ -1,7 +1,7 @@
 """Version 1 snapshots (zeitlich's): where they lie, and what the cold tier needs of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -41,6 +41,10 @@ class LegacySource(Protocol):
             InvalidRequestError: Its rows are of another adapter than the one named.
         """
 
+    def threads(self) -> AsyncIterator[str]:
+        """The ids of all threads that have a snapshot, each once."""
+        ...
+
     async def check_unchanged(self, origin: Legacy) -> None:
         """Make sure that nobody writes version 1 any more.
 
@@ -55,9 +59,13 @@ class LegacySource(Protocol):
         state: bytes,
         *,
         instructions: str | None,
+        adapter: str,
         over: Legacy | None,
     ) -> Legacy:
         """Write a snapshot where nothing is, or over the one that was taken over.
+
+        Messages of ours are written in the envelope of ``adapter``.  A snapshot that says the same
+        already stays as it is.
 
         Raises:
             LegacyWriterActiveError: Something else is there.
@@ -95,6 +103,17 @@ class V1Snapshots:
             return None
         name = f"{thread_id}.json.gz" if gzip else f"{thread_id}.json"
         return "/".join(part for part in (self._prefix.strip("/"), self._thread_key.strip("/"), name) if part)
+
+    async def threads(self) -> AsyncIterator[str]:
+        """As `LegacySource.threads`."""
+        base = "".join(f"{part}/" for part in (self._prefix.strip("/"), self._thread_key.strip("/")) if part)
+        seen: set[str] = set()
+        async for info in self._blobs.list(base):
+            name = info.key.removeprefix(base)
+            thread_id = name.removesuffix(".gz").removesuffix(".json")
+            if name in {f"{thread_id}.json", f"{thread_id}.json.gz"} and thread_id not in seen:
+                seen.add(thread_id)
+                yield thread_id
 
     async def load(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
         """As `LegacySource.load`."""
@@ -137,22 +156,42 @@ class V1Snapshots:
         state: bytes,
         *,
         instructions: str | None,
+        adapter: str,
         over: Legacy | None,
     ) -> Legacy:
         """As `LegacySource.save`."""
         key = over.key if over else self.key(thread_id, gzip=self._gzip)
         if key is None:
             raise InvalidRequestError(f"thread {thread_id!r}: version 1 has no key of its own for this id")
-        data = await asyncio.to_thread(_v1.encode, records, state, instructions)
-        if key.endswith(".gz"):
-            data = await asyncio.to_thread(_v1.deflate_gzip, data)
+        found = await self._blobs.get(key) if over else None
+
+        def encode() -> bytes | None:
+            old = None if found is None else _v1.written(self._raw(found.data, key), f"snapshot {key!r}")
+            made = _v1.encode(records, state, instructions, adapter=self._adapter or adapter, old=old)
+            return _v1.deflate_gzip(made) if made is not None and key.endswith(".gz") else made
+
+        data = await asyncio.to_thread(encode)
+        if data is None and found is not None:
+            return Legacy(key, found.etag)
+        # Whoever removed the snapshot finished moving over; it may be written anew.
+        return await self._put(key, data or b"", over.etag if over and found is not None else None)
+
+    def _raw(self, data: bytes, key: str) -> bytes:
+        zipped = key.endswith(".gz")
+        return _v1.inflate_gzip(data, self._max_bytes, f"snapshot {key!r}") if zipped else data
+
+    async def _put(self, key: str, data: bytes, etag: str | None) -> Legacy:
         try:
-            etag = await self._blobs.put(key, data, create=over is None, if_match=over.etag if over else None)
+            written = await self._blobs.put(key, data, create=etag is None, if_match=etag)
         except ConditionFailedError as error:
             found = await self._blobs.get(key)
             if found is not None and found.data == data:
                 return Legacy(key, found.etag)
-            raise LegacyWriterActiveError(
-                f"snapshot {key!r} is not the one that was taken over; nothing was written"
-            ) from error
-        return Legacy(key, etag)
+            raise _not_the_one(key) from error
+        return Legacy(key, written)
+
+
+def _not_the_one(key: str) -> LegacyWriterActiveError:
+    return LegacyWriterActiveError(
+        f"snapshot {key!r} is not the one that was taken over; nothing was written"
+    )

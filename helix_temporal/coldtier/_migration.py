@@ -1,5 +1,6 @@
 """From version 1 and back: one thread at a time, by request."""
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 from helix_temporal.coldtier._archive import Archive, Traffic, unclear
@@ -68,6 +69,10 @@ class Migration:
             return plan.manifest
         raise StoreUnavailableError(f"thread {thread_id!r}: not imported in {TRIES} tries")
 
+    def threads(self) -> AsyncIterator[str]:
+        """The ids of all threads that have a version 1 snapshot."""
+        return self._source().threads()
+
     async def import_if_needed(self, thread_id: str) -> None:
         """Import a thread that nobody has opened here and that has a version 1 snapshot."""
         if await self._unseen(thread_id) is not None:
@@ -107,11 +112,11 @@ class Migration:
 
         return await finish_page(request, bounds, fetch, head, head.position)
 
-    async def export_v1(self, thread_id: str, instructions: str | None = None) -> Legacy:
+    async def export_v1(self, thread_id: str, instructions: str | None = None, adapter: str = "") -> Legacy:
         """Write all of a thread's finished turns as a version 1 snapshot; returns its key and etag.
 
-        Messages that came from version 1 are written as they were.  Others are written in a generic
-        envelope, ``{"id","message":{"role","content",…}}``.
+        Messages that came from version 1 are written as they were, others in the envelope of ``adapter``;
+        unless it is named, of the thread's, or of its newest row from there.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
@@ -128,8 +133,9 @@ class Migration:
         if manifest.is_absent:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         written = await legacy.save(
-            thread_id, records, state, instructions=instructions, over=manifest.legacy
-        )
+            thread_id, records, state,
+            instructions=instructions, adapter=adapter or manifest.adapter, over=manifest.legacy,
+        )  # fmt: skip
         await self._remember(thread_id, written)
         return written
 
@@ -146,5 +152,7 @@ class Migration:
 
     def _source(self) -> LegacySource:
         if self._legacy is None:
-            raise InvalidConfigError("no place for version 1 snapshots is configured: give `legacy`")
+            raise InvalidConfigError(
+                "no place for version 1 snapshots is configured: set HELIX_READ_V1, or give `legacy`"
+            )
         return self._legacy

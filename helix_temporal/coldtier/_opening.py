@@ -17,7 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
-from helix_temporal.stores._opens import check_adapter, committed_at, kept_after_known
+from helix_temporal.stores._opens import Place, check_adapter, kept_after_known
 from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotHeader, HotSnapshot, HotTier, Rebase
 from helix_temporal.stores.protocols.progress import Progress, no_progress
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread, Reopen
@@ -61,7 +61,7 @@ class Opening:
                     return await self._ready(request, hot, stored.manifest, progress)
                 check_regressed(hot, stored.manifest)
                 base = await self._base(request, hot, stored.manifest, old)
-                cut = await self._cut(request, base)
+                cut = (await self._place(request, base)).cut
                 base = await self._rewritten(request, base, cut)
                 plan = await self._plan(request, base, cut, traffic)
                 if not await self._fence(header):
@@ -153,16 +153,26 @@ class Opening:
             head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
         )
 
-    async def _cut(self, request: OpenThread, base: Base) -> Head:
+    async def _place(self, request: OpenThread, base: Base) -> Place:
         if request.rewind_to is not None:
-            return await self._rewind(request.rewind_to, request, base)
-        if request.reopen is not None:
-            if await self._holds(base, request.reopen.known):
-                return await self._after_known(request.reopen, base)
-            if await self._holds(base, request.reopen.turn_start):
-                return request.reopen.turn_start
-        if (kept := await self._kept(request, base)) is not None:
-            return kept
+            cut = await self._rewind(request.rewind_to, request, base)
+        elif request.reopen is not None:
+            return await self._reopened(request.reopen, base)
+        else:
+            cut = await self._kept(request, base) or await self._finished(base)
+        return Place(cut, cut)
+
+    async def _reopened(self, reopen: Reopen, base: Base) -> Place:
+        """What is committed stays: only a rewind cuts it."""
+        if reopen.known is not None and await self._holds(base, reopen.known):
+            end = await self._after_known(reopen, reopen.known, base)
+            if base.committed <= end.position:
+                return Place(end, reopen.known)
+        elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
+            return Place(reopen.turn_start, reopen.turn_start)
+        return Place(base.head, await self._finished(base))
+
+    async def _finished(self, base: Base) -> Head:
         return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
 
     async def _kept(self, request: OpenThread, base: Base) -> Head | None:
@@ -192,13 +202,13 @@ class Opening:
             return base
         return replace(base, slice=changed, slice_version=base.slice_version + 1)
 
-    async def _after_known(self, reopen: Reopen, base: Base) -> Head:
-        first = reopen.known.position
+    async def _after_known(self, reopen: Reopen, known: Head, base: Base) -> Head:
+        first = known.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
         start = 0 if base.archive.is_absent else base.archive.head.position
         after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
         after += base.extra[max(first - start, 0) : max(stop - start, 0)]
-        return head_after(reopen.known, after[: kept_after_known(reopen, after)])
+        return head_after(known, after[: kept_after_known(reopen, after)])
 
     async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
         if to.position > base.committed:
@@ -222,7 +232,7 @@ class Opening:
             "owner": request.owner,
             "closed": False,
             "ended": False,
-            "committed": end if request.records else committed_at(request, base.committed, cut.position),
+            "committed": end if request.records else min(base.committed, cut.position),
             "adapter": base.adapter,
             "legacy": base.legacy,
             "cut": base.head.position - cut.position,
@@ -248,8 +258,8 @@ class Opening:
         self, request: OpenThread, base: Base, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
-        keep = archive.head.position - len(request.records)
-        if base.hot is not None and base.hot.base.position <= min(keep, _back_to(request, keep)):
+        keep, at = archive.head.position - len(request.records), await self._at(request, _cold(archive))
+        if base.hot is not None and base.hot.base.position <= min(keep, at.position):
             header = await self._hot.rebase(
                 Rebase(
                     expected=(base.hot.epoch, base.hot.head),
@@ -259,17 +269,24 @@ class Opening:
                 )
             )
             if header is not None:
-                return _opened(header, archive)
+                return _opened(header, archive, at)
         return await self._ready(request, None, archive, progress)
 
     async def _ready(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         if hot is not None and hot.header.epoch == archive.epoch and continues(hot, archive):
-            return _opened(hot.header, archive)
-        back_to = _back_to(request, archive.head.position)
-        header = await self._install(archive, progress, replace=True, back_to=back_to)
-        return _opened(header, archive)
+            return _opened(hot.header, archive, await self._at(request, await self._both(hot, archive)))
+        at = await self._at(request, _cold(archive))
+        # The step that is under way there may stand already.
+        header = await self._install(archive, progress, replace=True, back_to=at.position)
+        return _opened(header, archive, at)
+
+    async def _at(self, request: OpenThread, base: Base) -> Head:
+        if request.reopen is not None and request.rewind_to is None:
+            return (await self._reopened(request.reopen, base)).at
+        # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+        return await self._kept(request, base) or await self._finished(base)
 
     async def _install(
         self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int
@@ -344,6 +361,11 @@ class Opening:
             raise FencedError(f"thread {archive.thread_id!r}: epoch {epoch} is closed")
 
 
+def _cold(archive: Manifest) -> Base:
+    """What is archived, and nothing behind it."""
+    return Base(archive, (), archive.committed, archive.head, slice_version=archive.slice_version)
+
+
 def _born(request: OpenThread, base: Base) -> int:
     """The epoch that created the thread; 0 if it was there before there was an archive."""
     if base.hot is not None:
@@ -351,10 +373,5 @@ def _born(request: OpenThread, base: Base) -> int:
     return 0 if base.legacy is not None else request.epoch
 
 
-def _opened(header: HotHeader, archive: Manifest) -> OpenedThread:
-    return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut)
-
-
-def _back_to(request: OpenThread, head: int) -> int:
-    """From where on the hot record must hold the thread: the step under way may stand already."""
-    return min(head, request.reopen.known.position) if request.reopen else head
+def _opened(header: HotHeader, archive: Manifest, at: Head) -> OpenedThread:
+    return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut, at=at)

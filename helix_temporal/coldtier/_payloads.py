@@ -25,6 +25,11 @@ class BlobPayloads:
         """As `PayloadStore.delete_payload`."""
         await self._blobs.delete(self._layout.payloads(thread_id) + key)
 
+    async def delete_payloads(self, thread_id: str) -> None:
+        """As `PayloadStore.delete_payloads`."""
+        for key in [info.key async for info in self._blobs.list(self._layout.payloads(thread_id))]:
+            await self._blobs.delete(key)
+
     async def _name(self, thread_id: str) -> None:
         """The thread of a text may never come to be: the janitor must find it all the same."""
         stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))

@@ -1,5 +1,6 @@
 """Reads: pages from wherever the messages are, without making a thread hot."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, missing
 from helix_temporal.coldtier._decide import is_alive
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
-from helix_temporal.errors import StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores._pages import Bounds, check_page, finish_page, trim
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
@@ -18,6 +19,8 @@ Run = tuple[int, tuple[Record, ...]]
 
 
 TRIES: Final = 20
+ARCHIVE_SECONDS: Final = 1.0
+"""So long a reader who could do without the archive waits for what it says."""
 
 
 class _MovedError(Exception):
@@ -44,7 +47,7 @@ class Reading:
         while True:
             header = await self._hot.header(thread_id)
             archive = (await self._archive.manifest(thread_id)).manifest
-            if header is not None and is_alive(header, archive):
+            if header is not None and _is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
                 raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
@@ -68,7 +71,7 @@ class Reading:
         check_page(request)
         incomplete = ""
         for attempt in range(TRIES):
-            source = await self._source(request.thread_id, trusting=attempt == 0)
+            source = await self._source(request, trusting=attempt == 0)
             try:
                 return await self._page(request, source)
             except _MovedError:
@@ -80,12 +83,22 @@ class Reading:
                 incomplete = nonce
         raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
 
-    async def _source(self, thread_id: str, *, trusting: bool) -> "_Source":
+    async def _source(self, request: ReadPage, *, trusting: bool) -> "_Source":
+        thread_id = request.thread_id
         header = await self._hot.header(thread_id)
-        if trusting and header is not None and not header.deleted:
-            return _Source(header)
-        archive = (await self._archive.manifest(thread_id)).manifest
-        if header is not None and is_alive(header, archive):
+        hot = header if trusting and header is not None and not header.deleted else None
+        if hot is not None and _has(hot, request):
+            return _Source(hot)
+        # Who asks for whatever there is gets what the hot record has where the archive does not answer.
+        instead = hot if request.stop is None else None
+        try:
+            async with asyncio.timeout(ARCHIVE_SECONDS if instead else None):
+                archive = (await self._archive.manifest(thread_id)).manifest
+        except (HelixError, TimeoutError):
+            if instead is None:
+                raise
+            return _Source(instead)
+        if header is not None and _is_newest(header, archive):
             return _Source(header, archive)
         if archive.is_absent:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
@@ -109,7 +122,7 @@ class Reading:
         """The archive behind the hot record, if the record is still the thread."""
         if source.archive is None:
             source.archive = (await self._archive.manifest(thread_id)).manifest
-            if not is_alive(source.header, source.archive):
+            if source.header is None or not _is_newest(source.header, source.archive):
                 raise _MovedError
         return source.archive
 
@@ -188,6 +201,18 @@ class Reading:
             return tuple(found)
 
         return await self._archive.with_manifest(thread_id, before)
+
+
+def _has(header: HotHeader, request: ReadPage) -> bool:
+    """Whether the hot record has all that is asked for, even if it went back: only its end can be missing."""
+    end = header.committed if request.committed_only else header.head.position
+    return request.stop is not None and request.stop <= end
+
+
+def _is_newest(header: HotHeader, archive: Manifest) -> bool:
+    """Whether a hot record is the thread, and not an older copy: the archive never goes back."""
+    is_behind = header.epoch == archive.epoch and header.head.position < archive.head.position
+    return is_alive(header, archive) and not is_behind
 
 
 def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:

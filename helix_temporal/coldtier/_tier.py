@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from helix_temporal.blobs import BlobStore
@@ -11,6 +11,7 @@ from helix_temporal.coldtier._flushing import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier._forking import Forking
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._legacy import LegacySource
+from helix_temporal.coldtier._mending import MendedHot
 from helix_temporal.coldtier._migration import Migration
 from helix_temporal.coldtier._opening import Opening
 from helix_temporal.coldtier._payloads import BlobPayloads
@@ -81,9 +82,11 @@ class TieredThreads:
         clock: Callable[[], float] = time.time,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        self.hot, self.blobs, self.layout = hot, blobs, Layout(prefix)
+        self.blobs, self.layout = blobs, Layout(prefix)
         self._archive = Archive(blobs, self.layout, key)
-        self._warm_ttl = warm_ttl
+        self.hot: HotTier = MendedHot(hot, self._archive)
+        hot = self.hot
+        self._warm_ttl, self._legacy = warm_ttl, legacy is not None
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
         self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
@@ -173,6 +176,14 @@ class TieredThreads:
         await self._migration.import_if_needed(request.source_id)
         return await self._forking.fork(request, transform, progress)
 
+    def v1_threads(self) -> AsyncIterator[str]:
+        """The ids of all threads that have a version 1 snapshot, taken over or not.
+
+        Raises:
+            InvalidConfigError: Nobody said where they lie.
+        """
+        return self._migration.threads()
+
     async def import_v1(self, thread_id: str, adapter: str = "") -> ThreadFacts:
         """Make a version 1 snapshot the archive of this thread, which nobody has open yet.
 
@@ -187,17 +198,19 @@ class TieredThreads:
         await self._migration.import_v1(thread_id, adapter)
         return await self._reading.facts(thread_id)
 
-    async def export_v1(self, thread_id: str, instructions: str | None = None) -> str:
+    async def export_v1(self, thread_id: str, instructions: str | None = None, *, adapter: str = "") -> str:
         """Write all finished turns as a version 1 snapshot; returns its key.
 
-        Messages that came from version 1 are written as they were, others in the generic envelope
-        ``{"id","message":{"role","content",…}}``; ``instructions`` become the first row.
+        Messages that came from version 1 are written as they were, others in the envelope of ``adapter``
+        (``anthropic``, ``googleGenAI``, ``langChain``); unless it is named, of the thread's adapter, or of
+        its newest row from there, and in a generic one where there is none.  ``instructions`` become the
+        first row.  A snapshot that says the same already stays as it is, byte for byte.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
             LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
         """
-        return (await self._migration.export_v1(thread_id, instructions)).key
+        return (await self._migration.export_v1(thread_id, instructions, adapter)).key
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
         """As `ThreadStore.save_slice`.
@@ -214,8 +227,16 @@ class TieredThreads:
         raise _unsteady(thread_id)
 
     async def delete(self, thread_id: str, epoch: int) -> None:
-        """As `ThreadStore.delete`: leaves a tombstone in the archive."""
-        await self.upkeep.delete(thread_id, epoch)
+        """As `ThreadStore.delete`: leaves a tombstone in the archive, where there was anything."""
+        if await self._is_known(thread_id):
+            await self.upkeep.delete(thread_id, epoch)
+
+    async def _is_known(self, thread_id: str) -> bool:
+        if self._legacy or await self.hot.header(thread_id) is not None:
+            return True
+        async for _ in self.blobs.list(self.layout.thread(thread_id)):
+            return True
+        return False
 
     async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
         """As `ThreadStore.hydrate`: the newest part; older pages are read where they lie."""
@@ -255,17 +276,32 @@ class TieredThreads:
             logger.warning("thread %s: compaction put off: %s", thread_id, type(error).__name__)
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """As `ThreadStore.evict`; a leftover of an epoch that the archive has left behind goes, too."""
+        """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
         for stored in (self._archive.remembered(thread_id), None):
             known = stored or await self._archive.manifest(thread_id)
             if known.manifest.epoch == epoch:
                 archived: Archived = known.manifest.archived
                 outcome = await self.hot.evict(thread_id, epoch, archived, warm_ttl=self._warm_ttl)
-                if outcome is not Eviction.NEWER or stored is None:
+                if outcome is not Eviction.NEWER:
                     return outcome
+                if stored is None:
+                    return await self._drop_rolled_back(thread_id, epoch, archived)
             elif known.manifest.epoch > epoch and stored is None:
                 return await self._drop_leftover(thread_id, epoch)
         return Eviction.NEWER
+
+    async def _drop_rolled_back(self, thread_id: str, epoch: int, archived: Archived) -> str:
+        """Drop a copy of an earlier time of this epoch: Redis was restored after the thread was archived.
+
+        A session that runs replaces such a copy with its next step.  Of a session that has ended nobody else
+        would: it would stay for ever.
+        """
+        header = await self.hot.header(thread_id)
+        if header is None or header.epoch != epoch or not _is_earlier(header, archived):
+            return Eviction.NEWER
+        # Compared once more in the store: what has been written meanwhile stays.
+        seen = Archived(header.head, header.committed, header.slice_version, header.size)
+        return await self.hot.evict(thread_id, epoch, seen)
 
     async def _drop_leftover(self, thread_id: str, epoch: int) -> str:
         """Nobody may write under this epoch any more, and the open that followed took what it held."""
@@ -274,6 +310,13 @@ class TieredThreads:
         except FencedError:
             return Eviction.NEWER
         return Eviction.DROPPED
+
+
+def _is_earlier(header: HotHeader, archived: Archived) -> bool:
+    """Whether the archive has all that this copy has, and more."""
+    mine = (header.head.position, header.committed, header.slice_version)
+    theirs = (archived.head.position, archived.committed, archived.slice_version)
+    return mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
 
 
 def _unsteady(thread_id: str) -> StoreUnavailableError:

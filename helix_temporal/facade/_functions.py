@@ -1,5 +1,6 @@
 """How sessions are made, resumed and forked, and where they are kept unless one says."""
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,13 @@ from temporalio.client import Client
 
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import InvalidConfigError, InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    SessionNotFoundError,
+    ThreadNotFoundError,
+    TooLargeError,
+)
 from helix_temporal.facade._session import (
     LocalEngine,
     Session,
@@ -23,6 +30,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import Kind
 from helix_temporal.models.rows import kinds_of
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
 
@@ -103,33 +111,42 @@ async def create_session(
     resume: str | None = None,
     fork: str | None = None,
     client: Client | SessionClient | None = None,
+    properties: SessionProperties | None = None,
 ) -> Session:
     """A new session with an agent, or with ``resume`` or ``fork`` one of before.
 
     It runs in this process, each turn under a lease and stored at its end; with a Temporal ``client`` it
-    goes through the session workflow instead, and its workers' stores keep it.
+    goes through the session workflow instead, and its workers' stores keep it.  ``properties`` say when it
+    expires, its user and tags; with a client they are set with the first message.  ``metadata`` is for hooks,
+    instructions and tools, which get its texts; a session workflow takes nothing else.
 
     Raises:
-        InvalidRequestError: Both ``resume`` and ``fork`` are given, or ``session_id`` is taken.
+        InvalidRequestError: Both ``resume`` and ``fork`` are given, or ``storage`` and ``client``;
+            ``session_id`` is taken; ``metadata`` is given for a session that has its own, or is no text.
         SessionNotFoundError: The session to resume or to fork is not there.
     """
     if resume is not None and fork is not None:
         raise InvalidRequestError("resume and fork are both given; a session is one or the other")
-    if client is not None:
-        if fork is not None:
-            return await fork_session(fork, agent, new_session_id=session_id, client=client)
-        return _through_workflow(agent, client, resume or session_id or generate_session_id())
-    storage = storage or get_default_storage()
+    if metadata and (resume is not None or fork is not None):
+        raise InvalidRequestError("metadata is for a new session; one that is resumed or forked has its own")
     if resume is not None:
-        return await resume_session(resume, agent, storage=storage)
+        return await resume_session(resume, agent, storage=storage, client=client, properties=properties)
     if fork is not None:
-        return await fork_session(fork, agent, new_session_id=session_id, storage=storage)
+        return await fork_session(
+            fork, agent, new_session_id=session_id, storage=storage, client=client, properties=properties
+        )
+    if client is not None:
+        _refuse_both(storage)
+        session_id = session_id or generate_session_id()
+        return _through_workflow(agent, client, session_id, properties, _texts(metadata or {}))
+    storage = storage or get_default_storage()
     made_at = now()
     session = StoredSession(
         id=validate_id(session_id or generate_session_id(), "session id"),
         metadata=metadata or {},
         created_at=made_at,
         updated_at=made_at,
+        properties=properties or SessionProperties(),
     )
     if session_id is None:
         await storage.save(session)
@@ -144,16 +161,24 @@ async def resume_session(
     *,
     storage: SessionStorage | None = None,
     client: Client | SessionClient | None = None,
+    properties: SessionProperties | None = None,
 ) -> Session:
     """A session of before; one that is in use in this process is the same object.
 
+    ``properties`` are set where they are named: ``expires_at`` renews a session that has expired.
+
     Raises:
-        SessionNotFoundError: It is not in the storage.
+        SessionNotFoundError: It is not in the storage, or no session of the client's workers.
+        InvalidRequestError: ``storage`` and ``client`` are both given.
     """
     if client is not None:
-        return _through_workflow(agent, client, session_id)
+        _refuse_both(storage)
+        metadata = await _known_metadata(client, session_id)
+        return _through_workflow(agent, client, session_id, properties, metadata)
     storage = storage or get_default_storage()
     found = await _found(storage, session_id)
+    if properties is not None:
+        found = await _with_properties(storage, session_id, properties)
     active = _active.get((id(storage), session_id))
     if active is not None and not active.closed:
         return active
@@ -170,6 +195,7 @@ async def fork_session(
     copy_usage: bool = False,
     storage: SessionStorage | None = None,
     client: Client | SessionClient | None = None,
+    properties: SessionProperties | None = None,
 ) -> Session:
     """A copy of a session under a new id; the original stays as it is.
 
@@ -180,16 +206,23 @@ async def fork_session(
         at_message: Copy only so many messages; not between a tool call and its result.
         at_checkpoint: Copy what the session was at this checkpoint; only with ``client``, since sessions of
             a storage have none.
-        copy_usage: Count what the original used for the copy as well.
+        copy_usage: Count what the original used for the copy as well; only without ``client``.
         storage: Where both are kept.
         client: The session is a workflow's, and so is the copy; its new id must be free.
+        properties: Of the copy where they are named: when it expires, its user and tags.
 
     Raises:
-        SessionNotFoundError: The original is not in the storage.
-        InvalidRequestError: The new id belongs to another session, or ``at_message`` is out of place.
+        SessionNotFoundError: The original is not in the storage, or no session of the client's workers.
+        InvalidRequestError: The new id belongs to another session, ``at_message`` is out of place, or
+            ``storage`` and ``client`` are both given.
     """
     if client is not None:
-        return await _forked_by_workflow(session_id, agent, client, new_session_id, at_message, at_checkpoint)
+        _refuse_both(storage)
+        if copy_usage:
+            raise InvalidRequestError("copy_usage is for sessions of a storage; client is given")
+        return await _forked_by_workflow(
+            session_id, agent, client, new_session_id, at_message, at_checkpoint, properties
+        )
     if at_checkpoint is not None:
         raise InvalidRequestError("sessions of a storage have no checkpoints; say at_message instead")
     storage = storage or get_default_storage()
@@ -200,6 +233,8 @@ async def fork_session(
             raise InvalidRequestError(f"session {new_session_id!r} exists and is no fork of {session_id!r}")
         return _active_session(agent, storage, made)
     copy = _copied(source, new_session_id, at_message, copy_usage=copy_usage)
+    if properties is not None:
+        copy = copy.model_copy(update={"properties": properties.over(copy.properties)})
     await storage.save(copy)
     return _active_session(agent, storage, copy)
 
@@ -216,6 +251,7 @@ def _copied(
             "created_at": made_at,
             "updated_at": made_at,
             "parent_id": source.id,
+            "properties": SessionProperties(**_inherited(source.properties)),
         }
     )
 
@@ -227,11 +263,15 @@ async def _forked_by_workflow(
     new_session_id: str | None,
     at_message: int | None,
     at_checkpoint: str | None,
+    properties: SessionProperties | None,
 ) -> Session:
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     target = new_session_id or generate_session_id()
-    await talker.fork(session_id, target, at=at_message, at_checkpoint=at_checkpoint)
-    return _through_workflow(agent, talker, target)
+    try:
+        await talker.fork(session_id, target, at=at_message, at_checkpoint=at_checkpoint)
+    except ThreadNotFoundError as error:
+        raise SessionNotFoundError(f"Session not found: {session_id!r}") from error
+    return _through_workflow(agent, talker, target, properties)
 
 
 async def _save_new(storage: SessionStorage, session: StoredSession) -> None:
@@ -253,6 +293,21 @@ def _cut(source: StoredSession, at: int | None) -> int:
     return at
 
 
+def _inherited(properties: SessionProperties) -> dict[str, Any]:
+    """What a copy has of it: whose it is and its tags, not its end nor its workspaces."""
+    return {name: value for name, value in properties.changes().items() if name in {"user_id", "tags"}}
+
+
+async def _with_properties(
+    storage: SessionStorage, session_id: str, properties: SessionProperties
+) -> StoredSession:
+    async with leased(getattr(storage, "locks", None), session_id):
+        found = await _found(storage, session_id)
+        changed = found.model_copy(update={"properties": properties.over(found.properties)})
+        await storage.save(changed)
+        return changed
+
+
 async def _found(storage: SessionStorage, session_id: str) -> StoredSession:
     found = await storage.load(validate_id(session_id, "session id"))
     if found is None:
@@ -266,6 +321,49 @@ def _active_session(agent: Agent, storage: SessionStorage, session: StoredSessio
     return made
 
 
-def _through_workflow(agent: Agent, client: Client | SessionClient, session_id: str) -> Session:
+def _refuse_both(storage: SessionStorage | None) -> None:
+    if storage is not None:
+        raise InvalidRequestError(
+            "storage and client are both given; with a client the session is in its workers' stores"
+        )
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Metadata as a session workflow takes it.
+
+    Raises:
+        InvalidRequestError: A value is no text.
+    """
+    for name, value in metadata.items():
+        if not isinstance(value, str):
+            raise InvalidRequestError(
+                f"metadata {name!r} is {type(value).__name__}; a session workflow takes texts"
+            )
+    return dict(metadata)
+
+
+async def _known_metadata(client: Client | SessionClient, session_id: str) -> dict[str, str]:
+    """The metadata of a session that is there, for an execution that has to be started.
+
+    Raises:
+        SessionNotFoundError: There is no such session.
+    """
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
-    return Session(session_id, WorkflowEngine(talker, session_id, agent.name))
+    try:
+        state = await talker.state(session_id)
+    except TooLargeError:  # too large to travel, but there
+        return {}
+    if state is None:
+        raise SessionNotFoundError(f"Session not found: {session_id!r}")
+    return {name: value for name, value in state.metadata.items() if isinstance(value, str)}
+
+
+def _through_workflow(
+    agent: Agent,
+    client: Client | SessionClient,
+    session_id: str,
+    properties: SessionProperties | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Session:
+    talker = client if isinstance(client, SessionClient) else SessionClient(client)
+    return Session(session_id, WorkflowEngine(talker, session_id, agent.name, properties, metadata))

@@ -2,14 +2,18 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
+from helix_temporal.activities._step_rules import check_values
+from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HelixError, InvalidRequestError
-from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models._json import canonical
+from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.facade import (
     MessageEvent,
     SessionEvent,
@@ -23,8 +27,9 @@ from helix_temporal.models.hooks import BeforeUserMessage
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.rows import records_of
-from helix_temporal.models.sessions import OpenHandle, UserMessage
+from helix_temporal.models.sessions import CallPolicy, OpenHandle, SliceState, UserMessage
 from helix_temporal.models.steps import (
+    AgentFactsInput,
     EndTurnInput,
     OpenSessionInput,
     OpenSessionResult,
@@ -35,31 +40,72 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
-from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
 from helix_temporal.workflows._calls import ToolFailedError
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._turns import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
 
+JsonObject = dict[str, Any]
+
 _OWNER = "facade"
 _EPOCH = 1
 _PAUSE = 0.2
 
 
+class StateChanges:
+    """What the tools of a turn change of the session's state, until the turn has ended."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[int, str], JsonObject] = {}
+
+    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+        """Keep aside what a call changes; the same call again replaces it."""
+        check_values(changes)
+        self._changes[request.position, request.key] = changes
+
+    def merged(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
+        """The state with the changes of calls that these answers ask for, in their order."""
+        merged = dict(state)
+        for (_, key), changes in sorted(self._changes.items(), key=lambda each: each[0][0]):
+            # The key's last parts name the answer and the call.
+            if key.rsplit("/", 2)[1] in answers:
+                merged |= changes
+        check_values(merged)
+        return merged
+
+
 class LocalCalls:
-    """`Calls` of a turn that runs in this process, over a thread in its memory."""
+    """`Calls` of a turn that runs in this process, over a thread in its memory.
+
+    Attributes:
+        changes: What its tools change of the session's state.
+    """
 
     def __init__(self, agent: Agent, threads: HotThreads, emit: Emit) -> None:
         payloads = Payloads(MemoryPayloads())
-        self._threads, self._emit = threads, emit
-        self._stepper = Stepper(threads, AgentRegistry([agent]), payloads)
-        self._tools = ToolRunner(threads, payloads)
+        self.changes = StateChanges()
+        self._agent, self._threads, self._emit = agent, threads, emit
+        self._agents = AgentRegistry([agent])
+        self._stepper = Stepper(threads, self._agents, payloads)
+        self._tools = ToolRunner(threads, payloads, states=self.changes)
         self._by_name = {tool.name: tool for tool in agent.tools}
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
-        """Never: nobody else writes this thread."""
-        raise InvalidRequestError(f"session {request.session_id!r}: its thread is this process's own")
+        """As `Calls.open`, again: a tool has taken the turn's steps back."""
+        epoch = (request.known_epoch or _EPOCH) + 1
+        opened = await self._threads.open(
+            OpenThread(
+                request.thread_id,
+                epoch,
+                _OWNER,
+                create=Create.NEVER,
+                reopen=as_reopen(request.reopen),
+            )
+        )
+        handle = OpenHandle(epoch=epoch, head=opened.header.head)
+        return OpenSessionResult(handle=handle, facts=self._agent.facts(), policy=CallPolicy())
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
@@ -78,16 +124,22 @@ class LocalCalls:
         for attempt in range(1, facts.max_attempts + 1):
             try:
                 return await asyncio.wait_for(
-                    self._tools.run(self._by_name[request.tool], request), facts.start_to_close
+                    self._tools.run(self._by_name[request.tool], request, hides=self._agent.hide_errors),
+                    facts.start_to_close,
                 )
             except HelixError as error:
                 raise ToolFailedError(str(error)) from error
             except (ApplicationError, TimeoutError) as error:
                 final = isinstance(error, ApplicationError) and error.non_retryable
                 if final or attempt == facts.max_attempts:
-                    raise ToolFailedError(str(error) or type(error).__name__) from error
+                    text = error.message if isinstance(error, ApplicationError) else str(error)
+                    raise ToolFailedError(text or type(error).__name__) from error
             await self.pause(_PAUSE * attempt)
         raise AssertionError("unreachable")
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """As `Calls.agent_facts`."""
+        return self._agents.with_tools(request.agent, request.tools).facts()
 
     async def pause(self, seconds: float) -> None:
         """As `Calls.pause`."""
@@ -120,23 +172,29 @@ class LocalCalls:
 
 async def run_turn(
     agent: Agent, stored: StoredSession, message: UserMessage, emit: Emit
-) -> tuple[TurnResult, tuple[Message, ...]]:
-    """Run one turn on top of a stored session; its result, and all messages with it.
+) -> tuple[TurnResult, tuple[Message, ...], JsonObject]:
+    """Run one turn on top of a stored session; its result, all messages with it, and the state after it.
 
     Raises:
         HelixError: The turn failed; nothing of it counts.
     """
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
-    opened = await threads.open(OpenThread(stored.id, _EPOCH, _OWNER, records=records))
-    request = OpenSessionInput(session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER)
-    talk = Conversation(request, OpenHandle(epoch=_EPOCH, head=opened.header.head), agent.facts())
+    metadata = _texts(stored.metadata)
+    known = canonical(SliceState(agent=agent.name, metadata=metadata).model_dump(mode="json"))
+    opened = await threads.open(OpenThread(stored.id, _EPOCH, _OWNER, records=records, slice=known))
+    request = OpenSessionInput(
+        session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
+    )
+    handle, trace = OpenHandle(epoch=_EPOCH, head=opened.header.head), stored.properties.tracing_context
+    talk = Conversation(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
     turn = Turn(calls, talk, number=_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
     added = await read(threads, stored.id, len(stored.messages), talk.head.position)
-    return result, (*stored.messages, *added)
+    answers = {each.id for each in added if each.tool_calls}
+    return result, (*stored.messages, *added), calls.changes.merged(stored.state, answers)
 
 
 async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:
@@ -151,7 +209,7 @@ async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) ->
         session_id=stored.id,
         thread_id=stored.id,
         agent=agent.name,
-        metadata={key: value for key, value in stored.metadata.items() if isinstance(value, str)},
+        metadata=_texts(stored.metadata),
         message_id=message.id,
         text=message.text,
     )
@@ -175,6 +233,11 @@ async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> li
         )
         found += (from_record(each) for each in page.records)
     return found
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What an agent is given of a session's metadata: texts, as in a session workflow."""
+    return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
 def _turns(stored: StoredSession) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import string
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
@@ -23,6 +23,7 @@ from helix_temporal.models.facade import (
 )
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.sessions import AskStatus, UserMessage
+from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
 
@@ -50,6 +51,10 @@ class Engine(Protocol):
         """The session as it is now."""
         ...
 
+    async def state(self) -> dict[str, Any]:
+        """What tools have made of its state."""
+        ...
+
     async def used(self) -> Usage:
         """What its model calls used."""
         ...
@@ -72,15 +77,18 @@ class LocalEngine:
         Raises:
             LeaseLostError: Another process took the session over; what was not being stored is not.
             SessionNotFoundError: It was deleted meanwhile.
+            SessionExpiredError: It is past its time; `resume_session` renews it.
             InvalidRequestError: The hook refuses the message.
         """
         async with leased(self._locks, self._session_id):
             # Somebody else may have had a turn since ours.
             found = await self.stored()
+            refuse_past(found.id, found.properties.expires_at, now())
             message = await admitted(self._agent, found, message)
-            result, messages = await run_turn(self._agent, found, message, emit)
+            result, messages, state = await run_turn(self._agent, found, message, emit)
             changes = {
                 "messages": messages,
+                "state": state,
                 "usage": found.usage + result.usage,
                 "updated_at": max(now(), found.updated_at + 1),
             }
@@ -97,6 +105,10 @@ class LocalEngine:
         if found is None:
             raise SessionNotFoundError(f"Session not found: {self._session_id!r} was deleted")
         return found
+
+    async def state(self) -> dict[str, Any]:
+        """See `Engine.state`."""
+        return dict((await self.stored()).state)
 
     async def used(self) -> Usage:
         """See `Engine.used`."""
@@ -132,15 +144,29 @@ async def _to_its_end(saving: Coroutine[Any, Any, None]) -> None:
 class WorkflowEngine:
     """Lets the session workflow run the turns; what it stores is on its workers."""
 
-    def __init__(self, client: SessionClient, session_id: str, agent: str) -> None:
+    def __init__(
+        self,
+        client: SessionClient,
+        session_id: str,
+        agent: str,
+        properties: SessionProperties | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         self._client, self._session_id, self._agent = client, session_id, agent
+        self._properties, self._metadata = properties, metadata
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer`."""
         emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
         result = await self._client.ask(
-            self._session_id, message.text, agent=self._agent, message_id=message.id
+            self._session_id,
+            message.text,
+            agent=self._agent,
+            message_id=message.id,
+            properties=self._properties,
+            metadata=self._metadata,
         )
+        self._properties = None
         if result.status is AskStatus.FAILED:
             raise InvalidRequestError(result.error or "the turn failed")
         if result.text:
@@ -150,12 +176,13 @@ class WorkflowEngine:
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`: read through the workflow's workers."""
-        messages: list[Message] = []
-        while True:
-            page = await self._client.history(self._session_id, start=len(messages), limit=200)
-            messages += page.messages
-            if not page.messages or page.after is None:
-                return StoredSession(id=self._session_id, messages=tuple(messages))
+        messages = await self._client.messages(self._session_id)
+        return StoredSession(id=self._session_id, messages=tuple(messages))
+
+    async def state(self) -> dict[str, Any]:
+        """See `Engine.state`: what the session store says."""
+        found = await self._client.state(self._session_id)
+        return {} if found is None else dict(found.custom_state)
 
     async def used(self) -> Usage:
         """See `Engine.used`: what the thread says of its model calls."""
@@ -223,6 +250,14 @@ class Session:
             SessionNotFoundError: The session was deleted.
         """
         return (await self._engine.stored()).messages
+
+    async def get_state(self) -> dict[str, Any]:
+        """What tools have made of the session's state (`ToolOutcome.state`), up to the newest finished turn.
+
+        Raises:
+            SessionNotFoundError: The session was deleted.
+        """
+        return await self._engine.state()
 
     async def get_usage(self) -> Usage:
         """What model calls used, over all turns.

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
+from helix_temporal.models.states import TracingContext
 
 InstructionsMode = Literal["agent", "pinned"]
 """``agent``: each model call gets the agent's current instructions; ``pinned``: those of the session's
@@ -113,6 +114,7 @@ class ModelRequest:
         metadata: The session's.
         step_key: The same for every attempt of this step, different for any other step: fit for a
             provider's idempotency key.
+        tracing_context: The session's, which its caller has set; None if nobody has.
     """
 
     agent: str
@@ -123,6 +125,7 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     step_key: str = ""
+    tracing_context: TracingContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class CleanupSummary(Model):
         marked: Of these, ended now with the reason ``session_expired``.
         already_terminal: Of these, finished before.
         skipped: Of these, resumed or prolonged while we looked, or not to be touched (dry run).
+        running: Of these, those that an execution runs: they were asked to end, and are not marked.
         snapshots_deleted: Of workspaces, also of sessions that an earlier clean-up had ended.
         errors: The first ones; ``error_count`` counts all.
     """
@@ -39,6 +40,7 @@ class CleanupSummary(Model):
     snapshots_deleted: int = 0
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
+    running: int = 0
 
     def plus(self, **counts: int) -> "CleanupSummary":
         """With these counted in."""
@@ -63,7 +65,7 @@ class CleanUpExpiredInput(Model):
 
 
 class AgeCleanupSummary(Model):
-    """What a clean-up by age did; ``changed`` were used while we looked, and stay."""
+    """What a clean-up by age did; ``changed`` were used while we looked, ``running`` run: both stay."""
 
     scanned: int = 0
     deleted: int = 0
@@ -71,6 +73,7 @@ class AgeCleanupSummary(Model):
     snapshots_deleted: int = 0
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
+    running: int = 0
 
     def plus(self, **counts: int) -> "AgeCleanupSummary":
         """With so many more."""

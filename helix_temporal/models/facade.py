@@ -7,7 +7,7 @@ from pydantic import Field
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.states import Millis, StoredModel, Text
+from helix_temporal.models.states import Millis, SessionProperties, StoredModel, Text
 
 
 class StoredSession(StoredModel):
@@ -15,6 +15,8 @@ class StoredSession(StoredModel):
 
     Attributes:
         parent_id: The session that it is a fork of.
+        properties: When it expires, its user, tags and workspaces; those that are named.
+        state: What tools have made of it (`ToolOutcome.state`), by key.
         created_at, updated_at: Milliseconds since 1970.
     """
 
@@ -22,9 +24,11 @@ class StoredSession(StoredModel):
     messages: tuple[Message, ...] = ()
     usage: Usage = Usage()
     metadata: CheckedObject = Field(default_factory=dict)
+    state: CheckedObject = Field(default_factory=dict)
     created_at: Millis = 0
     updated_at: Millis = 0
     parent_id: Id | None = None
+    properties: SessionProperties = SessionProperties()
 
 
 class MessageEvent(StoredModel):

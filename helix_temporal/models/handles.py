@@ -10,8 +10,8 @@ from pydantic import Field
 
 from helix_temporal.models._base import Model
 from helix_temporal.models.ids import Id
-from helix_temporal.models.messages import Usage
-from helix_temporal.models.queries import DEFAULT_LIMIT, Limit
+from helix_temporal.models.messages import Message, Usage
+from helix_temporal.models.queries import DEFAULT_LIMIT, Limit, Page
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import RewindResult, UserMessage
@@ -39,6 +39,19 @@ class TurnInfo(Model):
     message_ids: tuple[str, ...] = ()
     text: str = ""
     answer: str | None = None
+
+
+class HistoryPage(Page[Message]):
+    """Consecutive messages of a thread's finished turns, oldest first.
+
+    Attributes:
+        total: Messages of all finished turns.
+        first: Position of the first one.
+        head: Where the thread stands.
+    """
+
+    first: Position = 0
+    head: Head = EMPTY
 
 
 class ListTurnsInput(Model):
@@ -101,17 +114,30 @@ class ShowSessionResult(Model):
     run: Run | None = None
 
 
+class ModelCalls(Model):
+    """Model calls that told what they used, of one session itself."""
+
+    calls: int = 0
+    tokens: Usage = Usage()
+
+
 class SessionUsage(Model):
     """What a session used.
 
     Attributes:
-        tokens: All its model calls whose answers count, and those of its tools and sub-agents.
-        steps: Model calls of its own.
+        tokens: Of all that is in its thread: its answers, and results of its tools and sub-agents.
+        steps: Its answers in the thread.
+        in_thread: Its own model calls whose answers are in the thread now, in finished turns.
+        paid: Its own model calls whose answers came back, each attempt: also those of turns that were
+            cancelled, cut or taken back, and of attempts that another one had overtaken.  Never fewer
+            than ``in_thread``, but for what a fork has copied, which its source has paid.
         recorded: Sums over what was recorded in the usage store, with all descendants; None if nothing was.
     """
 
     tokens: Usage = Usage()
     steps: int = 0
+    in_thread: ModelCalls = ModelCalls()
+    paid: ModelCalls = ModelCalls()
     recorded: UsageRollup | None = None
 
 
@@ -178,8 +204,7 @@ class PlanTakeBackInput(Model):
     """How to carry a request out: read only.
 
     Attributes:
-        epoch: The workflow's: what was done under a higher one it has forgotten, by a reset.
-        tried: Except this request, which it remembers: its open failed, and may have carried it out.
+        epoch, tried: Of earlier versions, no longer looked at.
     """
 
     session_id: Id

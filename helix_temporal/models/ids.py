@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from helix_temporal.errors import InvalidIdError
+from helix_temporal.models.deployments import DEFAULT_NAME
 
 MAX_CHARACTERS = 256
 MAX_BYTES = 512
@@ -77,9 +78,36 @@ def decode_id(encoded: str) -> str | None:
     return decoded if encode_id(decoded) == encoded else None
 
 
-def workflow_id(session_id: str) -> str:
-    """The workflow id of a session: one live execution a session."""
-    return f"helix-session/{encode_id(validate_id(session_id, 'session_id'))}"
+def workflow_id(session_id: str, deployment: str = DEFAULT_NAME) -> str:
+    """The workflow id of a session: one live execution a session.
+
+    Args:
+        session_id: Whose.
+        deployment: The name of its deployment (`Settings.name`).
+    """
+    return f"{deployment}-session/{encode_id(validate_id(session_id, 'session_id'))}"
+
+
+def session_of(workflow: str, deployment: str = DEFAULT_NAME) -> str | None:
+    """The session whose workflow has this id; None where the id holds a hash, or is another's."""
+    encoded = workflow.removeprefix(f"{deployment}-session/")
+    return None if encoded == workflow else decode_id(encoded)
+
+
+def is_session_workflow(workflow: str, deployment: str = DEFAULT_NAME) -> bool:
+    """Whether a workflow of this id runs a session."""
+    return workflow.startswith(f"{deployment}-session/")
+
+
+def child_workflow_prefix(session_id: str, deployment: str = DEFAULT_NAME) -> str | None:
+    """What ids of sub-agents' workflows begin with; None where they hold a hash."""
+    whole = workflow_id(session_id, deployment)
+    return f"{whole}{encode_id('>')}" if session_of(whole, deployment) is not None else None
+
+
+def short_workflow_prefix(kind: str, name: str, deployment: str = DEFAULT_NAME) -> str:
+    """What ids of short workflows around one session, or thread, begin with."""
+    return f"{deployment}-{kind}/{encode_id(name)}/"
 
 
 Id = Annotated[str, BeforeValidator(validate_id)]

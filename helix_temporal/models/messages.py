@@ -12,6 +12,7 @@ from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject, JsonObject, canonical, check_json
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.states import SessionProperties
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """A message must fit one segment; what passes through a workflow is bounded much lower (settings)."""
@@ -168,12 +169,21 @@ class UserMessage(Model):
     Attributes:
         id: The client's: a message sent again under the same id counts once.
         text: The text, or empty where ``ref`` names a payload that holds it.
+        properties: Of the session: set before the message is taken.
+        agent: Whom it is for: a session that runs with another one refuses it.
     """
 
     id: Id
     text: str = ""
     ref: str | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
+    properties: SessionProperties | None = None
+    agent: str | None = None
+
+    def without_properties(self) -> "UserMessage":
+        """The message as the inbox and the thread have it."""
+        named = self.model_fields_set - {"properties", "agent"}
+        return UserMessage(**{name: getattr(self, name) for name in named})
 
 
 def kind_of(message: Message) -> str:

@@ -96,6 +96,10 @@ class SessionQuery(StoredModel):
     offset: Count = 0
     cursor: str | None = None
 
+    def named(self) -> dict[str, Any]:
+        """The fields that were given."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
     @model_serializer(mode="wrap")
     def _without_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # As text it could not be told from the id "unset".

@@ -7,12 +7,19 @@ another kind, whoever speaks in them: that is read from the row, where turns are
 are as good as new that were imported before anybody looked.  Rows that nobody can read are let alone.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models._row_parts import Said, anthropic_said, google_said, langchain_said
+from helix_temporal.models._row_parts import (
+    Said,
+    anthropic_said,
+    google_said,
+    langchain_given,
+    langchain_said,
+)
 from helix_temporal.models.messages import Message, Role, from_record, kind_of, to_record
 from helix_temporal.models.records import Kind, Record
 
@@ -87,6 +94,28 @@ def shape_of(row: Mapping[str, Any]) -> str:
     if isinstance(row.get("content"), dict):
         return "googleGenAI"
     return "langChain" if isinstance(row.get("data"), dict) else ""
+
+
+EXTRAS: Final = "helix"
+"""The member of a row that we wrote, for what its envelope has no place for."""
+_EXTRA: Final = frozenset({"content", "name", "usage", "summary_usage", "finish", "provider", "metadata"})
+
+
+def digest_of(row: Mapping[str, Any]) -> str:
+    """Of what a row says beside its extras."""
+    said = {name: value for name, value in row.items() if name != EXTRAS}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def extras_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the message of ours that was written as this row; none if the row was changed since."""
+    extras = row.get(EXTRAS)
+    if not isinstance(extras, dict) or extras.get("of") != digest_of(row):
+        return {}
+    given = {name: value for name, value in extras.items() if name in _EXTRA}
+    checked = Message.model_validate({"id": "x", "role": "user", **given})
+    return {name: getattr(checked, name) for name in given}
 
 
 class _Named(NamedTuple):
@@ -199,7 +228,7 @@ def _google_spoken(row: Mapping[str, Any]) -> tuple[str, Said]:
 
 
 def _langchain_spoken(row: Mapping[str, Any]) -> tuple[str, Said]:
-    return row["type"], langchain_said(row["data"].get("content")) or ""
+    return row["type"], langchain_said(langchain_given(row["data"])) or ""
 
 
 _SPOKEN: Final = {

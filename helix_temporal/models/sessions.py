@@ -23,7 +23,7 @@ from helix_temporal.models.slices import (
 from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.states import Millis, Submission
+from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
 from helix_temporal.models.suspensions import AnsweredCall, ChildWait, KnownCall, PendingCall, WaitingCall
 
 MAX_VALUES_BYTES: Final = 64 * 1024
@@ -94,6 +94,11 @@ class AskResult(Model):
         error: Type and message of what failed, or why it was refused.
         finish: The answer is cut at the model's limit, withheld, or a refusal; None is a usual one.
         pending: With status ``suspended``: what the turn waits for.
+        archived: Whether what is in the thread of this message, with the answer, is in the archive, too.
+            False: the hot store alone has it, and the session archives it later.  None: the workers have no
+            cold tier, or nothing of it is in the thread.
+        receipts: What became known with this turn of messages that were acknowledged and are lost; see
+            `SessionInfo`.
     """
 
     status: AskStatus
@@ -104,6 +109,8 @@ class AskResult(Model):
     error: str | None = None
     finish: Finish | None = None
     pending: tuple[PendingCall, ...] = ()
+    archived: bool | None = None
+    receipts: "tuple[Receipt, ...]" = ()
 
 
 class SendResult(Model):
@@ -138,12 +145,6 @@ class StopResult(Model):
     run_id: str | None = None
     moved: bool = False
     error: str | None = None
-
-
-class RewindRequest(Model):
-    """Cut the thread at an earlier head, between turns; everything after it is gone for good."""
-
-    to: Head
 
 
 class RewindResult(Model):
@@ -203,6 +204,31 @@ class CallPolicy(Model):
     flush_each_step: bool = True
     keeps_state: bool = False
     """There is a session store: it is told how the session ends."""
+    archives: bool = True
+    """There is a cold tier."""
+    deployment: str | None = None
+    """The identity of the worker's deployment; None says nothing."""
+    roll_out: float = 600.0
+    """How long another worker is tried where one lacks an agent, tool or hook."""
+
+
+class SetPropertiesInput(Model):
+    """Set properties of a session that exists.
+
+    Attributes:
+        epoch: Of the execution that asks; None for others.
+    """
+
+    session_id: Id
+    properties: SessionProperties
+    epoch: Epoch | None = None
+
+
+class SetPropertiesResult(Model):
+    """They are set; here is what a running session has to know of what the session store has now."""
+
+    expires_at: Millis | None = None
+    tracing_context: TracingContext | None = None
 
 
 class OpenHandle(Model):
@@ -212,6 +238,24 @@ class OpenHandle(Model):
     head: Head
     slice_version: int = 0
     archived: bool = True
+
+
+class ArchiveLag(Model):
+    """How far the archive is behind a session.
+
+    Attributes:
+        start: Position of the first message that is not archived.
+        messages: How many are not.
+        bytes: Their size, as they are stored.
+        since: When the first of them was acknowledged.
+        error: Why the last try failed.
+    """
+
+    start: Position
+    messages: int
+    bytes: int = 0
+    since: Millis = 0
+    error: str = ""
 
 
 class Answered(Model):
@@ -249,6 +293,17 @@ class SuspendedTurn(Model):
     children: tuple[ChildWait, ...] = ()
 
 
+class ResetPoint(Model):
+    """The oldest place from which a workflow that was reset has gone on; see `RunStepInput`.
+
+    Attributes:
+        epoch: Under which it had the thread open then.
+    """
+
+    position: Position
+    epoch: Epoch
+
+
 class ReopenHeads(Model):
     """What a workflow knows when it opens again.
 
@@ -272,6 +327,10 @@ class Carried(Model):
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
         unsaid: Of the answered calls, those of sub-agents that no step has told the slice yet.
+        expires_at: When the session expires.
+        lag: How far the archive is behind.
+        lost: Receipts of lost messages that no `AskResult` has told yet.
+        since: As in `RunStepInput`.
     """
 
     handle: OpenHandle
@@ -294,6 +353,11 @@ class Carried(Model):
     unsettled: ReopenHeads | None = None
     stopping: StopMode | None = None
     unsaid: tuple[str, ...] = ()
+    expires_at: Millis | None = None
+    lag: ArchiveLag | None = None
+    lost: tuple[Receipt, ...] = ()
+    since: ResetPoint | None = None
+    tracing_context: TracingContext | None = None
 
 
 class SessionInput(Model):
@@ -309,6 +373,7 @@ class SessionInput(Model):
         parent: Whose sub-agent it is.
         woken: Its turn was suspended, and may go on.
         options: Those that are named; the others are as the session remembers them.
+        properties: Of the session: set when it is opened; the session store has them.
     """
 
     session_id: Id
@@ -324,6 +389,7 @@ class SessionInput(Model):
     carried: Carried | None = None
     parent: ParentLink | None = None
     woken: Wake | None = None
+    properties: SessionProperties | None = None
 
     @property
     def thread(self) -> str:
@@ -364,6 +430,26 @@ class SessionResult(Model):
     due: Millis | None = None
 
 
+class FailingCall(Model):
+    """A call of the session's workflow that has failed so far, and is tried again.
+
+    Attributes:
+        activity: Its type, such as ``helix.sessions.run_step``.
+        attempt: Number of the attempt under way, or that comes next.
+        error: Type and text of the newest failure, cut at 500 characters.
+        worker: Identity of the worker that it was at.
+        since: When the call was made first, in ms.
+        workflow_id: Of the sub-agent's session whose call it is; None: of the session itself.
+    """
+
+    activity: str
+    attempt: int
+    error: str
+    worker: str = ""
+    since: Millis = 0
+    workflow_id: str | None = None
+
+
 class SessionInfo(Model):
     """The answer to the query ``status``.
 
@@ -373,6 +459,11 @@ class SessionInfo(Model):
         repairs: Results of tool calls that had to be mended for model calls of this execution.
         options: How it behaves.
         root_session_id: Of a sub-agent: the session that a person talks to.
+        archived: Nothing is in the hot store alone (or there is no cold tier).
+        lag: How far the archive is behind, where it is.
+        receipts: What each clean-up step did, once it has ended; before that, what had to be put right.  One
+            named ``lost`` tells positions of messages that were acknowledged and are gone: ``lost: 8..9``.
+        failing: Calls that have failed so far, and are tried again; as `SessionClient.status` finds them.
     """
 
     session_id: str
@@ -394,3 +485,5 @@ class SessionInfo(Model):
     repairs: int = 0
     options: SessionOptions | None = None
     root_session_id: str | None = None
+    lag: ArchiveLag | None = None
+    failing: tuple[FailingCall, ...] = ()

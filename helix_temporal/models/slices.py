@@ -14,6 +14,9 @@ from helix_temporal.models.messages import Usage, UserMessage
 from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.suspensions import AnsweredCall, Suspension
 
+ArchiveMode = Literal["eventual", "required"]
+"""Whether an answer may be given before it is archived."""
+
 
 class TakenBack(Model):
     """A request to take turns back that was carried out.
@@ -23,6 +26,8 @@ class TakenBack(Model):
         messages: That are asked anew.
         epoch: Of the open that did it.
         checkpoint: To which the state has yet to go back.
+        cut: Short ids of the users' messages that were taken back, the newest: after a reset they are
+            applied again, and are not asked again.
     """
 
     id: Id
@@ -30,6 +35,7 @@ class TakenBack(Model):
     messages: tuple[UserMessage, ...] = ()
     epoch: Epoch = 0
     checkpoint: str | None = None
+    cut: tuple[str, ...] = ()
 
 
 class Summary(Model):
@@ -56,6 +62,9 @@ class SessionOptions(Model):
             take it over.
         while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
             suspended one (``supersede``).
+        archive: ``required``: nobody is answered, and no tool is run, before the archive has the step.
+            ``eventual``: while the archive does not answer, the hot store is enough, and it is caught up
+            later.  None for the workers' setting.
     """
 
     persistent: bool = True
@@ -64,6 +73,7 @@ class SessionOptions(Model):
     max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
     suspend: Literal["wait", "exit"] = "wait"
     while_suspended: Literal["queue", "supersede"] = "queue"
+    archive: ArchiveMode | None = None
 
     def over(self, remembered: "SessionOptions | None") -> "SessionOptions":
         """These where they were named, the remembered ones elsewhere."""
@@ -96,8 +106,8 @@ class SliceState(Model):
     Attributes:
         instructions: The system prompt of the session's creation, if the agent pins it.
         turns: Finished turns.
-        steps: Model calls whose answers are in the thread.
-        usage: Sum over model calls, and over tools that used models.
+        steps: Model calls whose answers came into the thread; those of turns that were cut since among them.
+        usage: Sum over them, and over tools that used models.
         values: The application's own state.
         run: Of the newest turn; its state may have to be committed from here.
         turn_steps: Model calls of that turn.

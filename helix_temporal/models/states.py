@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from helix_temporal.errors import SessionExpiredError
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject, CheckedValue, check_json, check_text
 from helix_temporal.models.ids import Id
@@ -38,6 +39,11 @@ MAX_ERROR_TEXT: Final = 8 * 1024
 
 def _either_spelling(name: str) -> AliasChoices:
     return AliasChoices(name, to_camel(name))
+
+
+def is_past(deadline: int | None, now: int) -> bool:
+    """Whether a deadline has passed: at its deadline a call, or a session, has expired."""
+    return deadline is not None and deadline <= now
 
 
 class StoredModel(Model):
@@ -116,13 +122,18 @@ class SuspendedChildWait(StoredModel):
 
 
 class TracingContext(StoredModel):
-    """W3C trace context, so that a resumed session goes on with the same trace."""
+    """W3C trace context: models and tools of the session get it, also once it is resumed."""
 
     trace_id: Text
     span_id: Text
     trace_flags: Text = ""
     trace_state: Text = ""
     vendor: dict[str, Text] = Field(default_factory=dict)
+
+    @property
+    def traceparent(self) -> str:
+        """As the header of that name has it."""
+        return f"00-{self.trace_id}-{self.span_id}-{self.trace_flags or '00'}"
 
 
 class ClientToolResponse(StoredModel):
@@ -243,6 +254,70 @@ class SessionState(StoredModel):
 _KNOWN: Final = frozenset(
     set(SessionState.model_fields) | {to_camel(name) for name in SessionState.model_fields}
 )
+
+
+def check_not_expired(state: SessionState, now: int) -> None:
+    """Refuse a session that has expired.
+
+    Raises:
+        SessionExpiredError: It has, by ``now``.
+    """
+    refuse_past(state.session_id, state.expires_at, now)
+
+
+def refuse_past(session_id: str, expires_at: int | None, now: int) -> None:
+    """Refuse a session whose time is over.
+
+    Raises:
+        SessionExpiredError: It has expired, by ``now``.
+    """
+    if is_past(expires_at, now):
+        raise expired(session_id, expires_at)
+
+
+def expired(session_id: str, expires_at: int | None) -> SessionExpiredError:
+    """What those are told who want something of a session that has expired."""
+    return SessionExpiredError(
+        f"session {session_id!r} expired at {expires_at} (ms since 1970); to go on with it, ask with "
+        "properties=SessionProperties(expires_at=…): a later time, or None",
+        expires_at=expires_at,
+    )
+
+
+class SessionProperties(StoredModel):
+    """What is kept of a session beside its conversation; the fields that are named are set.
+
+    Attributes:
+        expires_at: From then on it takes no answer and no message, and a clean-up ends it; None: never.
+            Naming it renews a session that has expired.
+        tracing_context: The caller's W3C trace context: model calls, tools and sub-agents get it, also those
+            of a turn that is resumed.
+    """
+
+    user_id: Text | None = None
+    tags: tuple[Text, ...] = ()
+    workspaces: tuple[WorkspaceRef, ...] = ()
+    expires_at: Millis | None = None
+    tracing_context: TracingContext | None = None
+
+    @classmethod
+    def of(cls, state: SessionState) -> "SessionProperties":
+        """Those of a state that are there."""
+        found = {name: getattr(state, name) for name in cls.model_fields}
+        return cls(**{name: value for name, value in found.items() if value not in (None, ())})
+
+    def over(self, before: "SessionProperties") -> "SessionProperties":
+        """These where they are named, the others as before."""
+        return SessionProperties(**(before.changes() | self.changes()))
+
+    def changes(self) -> dict[str, Any]:
+        """The named fields of a state."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @property
+    def renews(self) -> bool:
+        """Whether it says when the session expires."""
+        return "expires_at" in self.model_fields_set
 
 
 class StateChange(StoredModel):

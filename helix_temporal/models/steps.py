@@ -14,6 +14,7 @@ from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.sessions import (
+    Answered,
     AnswerRef,
     CallPolicy,
     ExitReason,
@@ -21,10 +22,13 @@ from helix_temporal.models.sessions import (
     Mode,
     OpenHandle,
     Receipt,
+    ResetPoint,
     SuspendedTurn,
+    UserMessage,
 )
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.slices import SessionOptions, TakenBack
+from helix_temporal.models.slices import ArchiveMode, SessionOptions, TakenBack
+from helix_temporal.models.states import Millis, SessionProperties, TracingContext
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension, WaitingCall
 from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
@@ -39,9 +43,11 @@ class OpenSessionInput(Model):
         cut_children: Sub-agents' sessions whose calls were cut off.
         take_back: With ``rewind_to``: what the thread is to remember of the request.
         checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
-        known_epoch: Under which the workflow has it open; what a higher one did is forgotten, by a reset.
-        tried: Requests to take turns back whose open failed: what it did is not forgotten.
+        known_epoch: Under which the workflow has it open; what a higher one did it does not know, by a reset.
+        tried: Of earlier versions, no longer looked at.
         options: Those that were named; they are remembered.
+        properties: Of the session, to be set; naming ``expires_at`` renews one that has expired.
+        again: The workflow was reset to before it opened the thread, and knows nothing of what it did.
     """
 
     session_id: Id
@@ -61,6 +67,8 @@ class OpenSessionInput(Model):
     known_epoch: Epoch | None = None
     tried: tuple[str, ...] = ()
     options: SessionOptions | None = None
+    properties: SessionProperties | None = None
+    again: bool = False
 
 
 class OpenSessionResult(Model):
@@ -73,11 +81,17 @@ class OpenSessionResult(Model):
         values: The custom state, from the session store or the slice.
         stale_values: The slice has others: they go with the next step.
         notes: What had to be put right in the session store.
-        taken_back: Where the turn under way began is gone: turns before it were taken back after the
-            point to which the workflow was reset.
+        taken_back: As ``reset``, in results of earlier versions.
         suspended: The turn under way, which waits for answers to its calls.
         answered: Calls that were answered, the newest.
         options: How the session behaves; None where that is what was asked for.
+        expires_at: When the session expires; None: never.
+        metadata: Those that the session has, where it was opened with others.
+        tracing_context: What the session store has.
+        reset: Turns were finished, or taken back, of which the workflow does not know, since it was reset: it
+            goes on from the handle's head.
+        under_way: With ``reset``: messages of the turn that stands unfinished behind that head.  They have
+            the next turn: its tools may have run, and another turn would cut it.
     """
 
     handle: OpenHandle
@@ -94,6 +108,11 @@ class OpenSessionResult(Model):
     suspended: SuspendedTurn | None = None
     answered: tuple[AnsweredCall, ...] = ()
     options: SessionOptions | None = None
+    expires_at: Millis | None = None
+    metadata: dict[str, str] | None = None
+    tracing_context: TracingContext | None = None
+    reset: bool = False
+    under_way: tuple[UserMessage, ...] = ()
 
 
 class StepInput(Model):
@@ -130,6 +149,9 @@ class RunStepInput(Model):
             than what is stored.
         run_id: Of the turn, the same for all its steps.
         answered: Calls of sub-agents that were answered, to be remembered.
+        archive: As in `SessionOptions`.
+        since: After a reset messages are applied again that are in the thread already: they are looked for
+            from here on, not only among the newest ones.
     """
 
     session_id: Id
@@ -143,6 +165,9 @@ class RunStepInput(Model):
     changed: tuple[str, ...] | None = None
     run_id: str | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    archive: ArchiveMode | None = None
+    since: ResetPoint | None = None
+    tracing_context: TracingContext | None = None
 
 
 class RunStepResult(Model):
@@ -156,14 +181,17 @@ class RunStepResult(Model):
         archived: The step is in the archive (or there is none).
         backlog: Packed bytes that are not.
         answer: When every input had been answered before: where. The head is unchanged then.
-        dropped: Ids of inputs that were in the thread already.
-        left: Ids of inputs that the step, which stood already, does not have: they get their own turns.
+        dropped: Ids of inputs that were in the thread already, or were taken back with their turns.
+        answers: Where those of them that came with others were answered.
+        left: Ids of inputs that the step, which stood already, does not have: they are the next turn's.
         values: The application's state, when staged changes of tools went into it.
         stop: Somebody asked the session store to stop this run: ``interrupt`` or ``abort``.
         finish: Why the model stopped, where that is worth telling; see `Message`.
         repairs: Results of tool calls that had to be moved, replaced or left out for this model call.
         waiting: Those of the calls that a client, or a person, must answer.
         notes: What had to be put right in the session store.
+        reason: Why the step is not archived.
+        unknown: Those of the calls whose tool the agent does not have, by their number.
     """
 
     head: Head
@@ -182,13 +210,16 @@ class RunStepResult(Model):
     repairs: int = 0
     waiting: tuple[WaitingCall, ...] = ()
     notes: tuple[Receipt, ...] = ()
+    reason: str = ""
+    answers: tuple[Answered, ...] = ()
+    unknown: tuple[int, ...] = ()
 
 
 class EndTurnInput(Model):
     """Commit tool results without a further model call: the turn ends here, for ``reason``.
 
     Attributes:
-        answered: As in `RunStepInput`.
+        answered, archive: As in `RunStepInput`.
     """
 
     session_id: Id
@@ -199,6 +230,7 @@ class EndTurnInput(Model):
     run_id: str | None = None
     reason: ExitReason | None = None
     answered: tuple[AnsweredCall, ...] = ()
+    archive: ArchiveMode | None = None
 
 
 class SaveValuesInput(Model):
@@ -261,6 +293,7 @@ class ToolInput(Model):
     run_id: str | None = None
     epoch: Epoch | None = None
     step: int = Field(default=0, ge=0)
+    tracing_context: TracingContext | None = None
 
 
 class PutTextInput(Model):
@@ -280,6 +313,13 @@ class PutTextResult(Model):
     """The reference for `UserMessage.ref`."""
 
     ref: str
+
+
+class AgentFactsInput(Model):
+    """What is to be known of an agent, from a worker where it has these tools."""
+
+    agent: str
+    tools: tuple[str, ...] = ()
 
 
 class LoadAnswerInput(Model):

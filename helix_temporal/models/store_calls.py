@@ -260,13 +260,18 @@ class PromoteStagingInput(StepKey):
 
 
 class CommitStepInput(SessionCall):
-    """Commit a step: a state that replaces the stored one, or a change of it."""
+    """Commit a step: a state that replaces the stored one, or a change of it.
+
+    Attributes:
+        messages: The step's, for the end of the session's thread.
+    """
 
     state: SessionState | None = None
     change: StateChange | None = None
     step: StepCommit
     run: RunChange | None = None
     expected_version: int | None = None
+    messages: tuple[Message, ...] = ()
 
 
 class CheckpointKey(SessionCall):

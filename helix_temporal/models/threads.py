@@ -84,7 +84,11 @@ class ReplaceMessagesInput(Model):
 
 
 class ReadMessagesInput(Model):
-    """Which messages to read; see `ReadPage` for the meaning of each field."""
+    """Which messages to read; see `ReadPage` for the meaning of each field.
+
+    Attributes:
+        packed: Give them as bytes, and fewer than asked for where they do not fit into one result.
+    """
 
     thread_id: Id
     start: Limit = 0
@@ -94,6 +98,7 @@ class ReadMessagesInput(Model):
     backward: bool = False
     committed_only: bool = True
     whole: bool = True
+    packed: bool = False
 
 
 class LargeMessage(Model):
@@ -109,6 +114,7 @@ class ReadMessagesResult(Model):
 
     Attributes:
         large: Those among ``messages`` that come without their content; `ReadBodyInput` brings it.
+        packed: Instead of ``messages``: records as a store keeps them, compressed, as text; see `pack_page`.
     """
 
     first: Position
@@ -118,6 +124,7 @@ class ReadMessagesResult(Model):
     head: Head
     committed: int
     large: tuple[LargeMessage, ...] = ()
+    packed: str = ""
 
 
 class ReadBodyInput(Model):
@@ -191,6 +198,7 @@ class FlushThreadInput(Model):
         closes: Shut its epoch for late attempts.
         ends: With ``closes``: a turn that waits for somebody is cut by the next open.
         slice_version: The state that must be archived, or a later one.
+        head: Up to which the caller knows the thread: if neither store holds it, that is an error.
     """
 
     thread_id: Id
@@ -198,6 +206,7 @@ class FlushThreadInput(Model):
     closes: bool = False
     ends: bool = True
     slice_version: int = 0
+    head: Head | None = None
 
 
 class FlushThreadResult(Model):

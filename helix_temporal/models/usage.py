@@ -162,6 +162,8 @@ class UsageQuery(Model):
         kinds: None means all; an empty tuple none.
         since, until: Milliseconds since 1970; ``since`` is included, ``until`` is not.
         limit: Of one page, 1 to 200.
+        cursor: ``next_cursor`` of the page before.  Entries that are recorded meanwhile with an earlier time
+            move those behind them: read what is over, up to a time, to see each once.
     """
 
     agent_type: Label | None = None
@@ -171,17 +173,7 @@ class UsageQuery(Model):
     since: Number | None = None
     until: Number | None = None
     limit: Number = 50
-    offset: Number = 0
-
-
-class UsagePage(Model):
-    """Entries by time, then session, then id; ``total`` of them match."""
-
-    entries: tuple[UsageEntry, ...]
-    total: int
-    offset: int
-    limit: int
-    has_more: bool
+    cursor: str | None = None
 
 
 # ---- sums -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Pure: who may open or write a thread; the same in every store."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from helix_temporal.errors import (
     FencedError,
@@ -9,7 +10,7 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import Create, OpenThread, Reopen
 
@@ -72,15 +73,17 @@ def check_adapter(request: OpenThread, adapter: str) -> None:
         )
 
 
-def committed_at(request: OpenThread, committed: int, cut: int) -> int:
-    """Up to where turns are finished once an open has cut at ``cut``.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an open cuts, and where its caller goes on.
 
-    A re-open that cuts into finished turns does so inside the turn that it has under way, so that
-    one is not finished: else a tool call without its results could become the end of the thread.
+    They differ where the caller does not know of the step that it has under way, which is found standing;
+    and after a reset, where behind the finished turns one is under way that only a step can tell to be its
+    own.
     """
-    if request.reopen is not None and cut < committed:
-        return min(cut, request.reopen.turn_start.position)
-    return min(cut, committed)
+
+    cut: Head
+    at: Head
 
 
 def kept_after_known(reopen: Reopen, after: Sequence[Record]) -> int:

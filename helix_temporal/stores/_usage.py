@@ -3,9 +3,11 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from typing import Final
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.queries import Page
 from helix_temporal.models.usage import (
     CustomUsageEntry,
     StepRange,
@@ -14,13 +16,14 @@ from helix_temporal.models.usage import (
     ToolUsageEntry,
     UsageEntry,
     UsageKind,
-    UsagePage,
     UsageQuery,
     UsageRollup,
 )
 from helix_temporal.stores import _usage_rules as rules
+from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores._usage_rules import Wanted
 
+_LIST: Final = "usage"
 _ENTRIES = (TokenUsageEntry, ToolUsageEntry, SubAgentUsageEntry, CustomUsageEntry)
 
 
@@ -85,15 +88,19 @@ class UsageLedger(ABC):
             level = [each for each in below if each not in found] if include_sub_agents else []
         return rules.roll_up(found)
 
-    async def query_usage(self, query: UsageQuery) -> UsagePage:
+    async def query_usage(self, query: UsageQuery) -> Page[UsageEntry]:
         """See `UsageStore.query_usage`."""
-        entries, total = await self._of_all(rules.of_query(query), query.limit, query.offset)
-        return UsagePage(
-            entries=tuple(entries),
+        wanted = rules.of_query(query)
+        offset = 0 if query.cursor is None else decode_cursor(_LIST, query.cursor)[0]
+        rules.check_page(query.limit, offset, rules.MOST_IN_PAGE)
+        entries, total = await self._of_all(wanted, query.limit, offset)
+        end = offset + len(entries)
+        more = entries and end < total
+        return Page[UsageEntry](
+            items=tuple(entries),
+            next_cursor=encode_cursor(_LIST, end, "") if more else None,
+            has_more=bool(more),
             total=total,
-            offset=query.offset,
-            limit=query.limit,
-            has_more=query.offset + len(entries) < total,
         )
 
     async def exists(self, session_id: str) -> bool:

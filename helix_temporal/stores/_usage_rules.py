@@ -134,7 +134,6 @@ def of_query(query: UsageQuery) -> Wanted:
         InvalidRequestError: An argument is not acceptable.
     """
     _in_order(query.since, query.until, "since and until")
-    check_page(query.limit, query.offset, MOST_IN_PAGE)
     return Wanted(
         kinds=_kinds(query.kinds),
         session_id=query.session_id,

@@ -20,11 +20,11 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.stores._forks import first_answer, origin_of
 from helix_temporal.stores._opens import (
+    Place,
     check_adapter,
     check_existence,
     check_hot_epoch,
     check_same_owner,
-    committed_at,
     kept_after_known,
     taken,
 )
@@ -54,6 +54,7 @@ from helix_temporal.stores.protocols.threads import (
     OpenThread,
     Page,
     ReadPage,
+    Reopen,
     ThreadFacts,
     Transform,
 )
@@ -77,7 +78,19 @@ class HotThreads:
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
-        return _opened(await self._open(request))
+        header = await self._open(request)
+        return OpenedThread(
+            header, created=header.born == header.epoch, cut=header.cut, at=await self._at(request, header)
+        )
+
+    async def _at(self, request: OpenThread, header: HotHeader) -> Head:
+        if request.reopen is None or request.rewind_to is not None:
+            if header.head.position == header.committed:
+                return header.head
+            # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+            request = replace(request, reopen=None, rewind_to=None)
+        snapshot = await self._snapshot(request)
+        return header.head if snapshot is None else _place(request, snapshot).at
 
     async def _open(self, request: OpenThread, origin: str = "") -> HotHeader:
         for _ in range(TRIES):
@@ -125,7 +138,7 @@ class HotThreads:
         self, request: OpenThread, snapshot: HotSnapshot, expected: tuple[int, Head] | None
     ) -> Rebase:
         old = snapshot.header
-        cut = _cut(request, snapshot)
+        cut = _place(request, snapshot).cut
         size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
         new = replace(
             old,
@@ -133,7 +146,7 @@ class HotThreads:
             owner=request.owner,
             closed=False,
             head=cut,
-            committed=committed_at(request, old.committed, cut.position),
+            committed=min(old.committed, cut.position),
             cut=old.head.position - cut.position,
             size=size,
             archived=NEVER_ARCHIVED,
@@ -281,6 +294,26 @@ def _lowest(request: OpenThread) -> int:
     return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
 
 
+def _place(request: OpenThread, snapshot: HotSnapshot) -> Place:
+    if request.reopen is not None and request.rewind_to is None:
+        return _reopened(request.reopen, snapshot)
+    cut = _cut(request, snapshot)
+    return Place(cut, cut)
+
+
+def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
+    """What is committed stays: only a rewind cuts it."""
+    committed = snapshot.header.committed
+    if reopen.known is not None and _holds(snapshot, reopen.known):
+        after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
+        end = head_after(reopen.known, after[: kept_after_known(reopen, after)])
+        if committed <= end.position:
+            return Place(end, reopen.known)
+    elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):
+        return Place(reopen.turn_start, reopen.turn_start)
+    return Place(snapshot.header.head, _head_at(snapshot, committed))
+
+
 def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
     header = snapshot.header
     if request.rewind_to is not None:
@@ -294,15 +327,8 @@ def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
                 f"thread {request.thread_id!r}: position {request.rewind_to.position} has another message"
             )
         return request.rewind_to
-    if request.reopen is not None:
-        known, turn_start = request.reopen.known, request.reopen.turn_start
-        if _holds(snapshot, known):
-            after = snapshot.records[max(known.position - snapshot.first, 0) :]
-            return head_after(known, after[: kept_after_known(request.reopen, after)])
-        if _holds(snapshot, turn_start):
-            return turn_start
     # One that was closed was cancelled, or failed: nobody was told that it waits.
-    asks = request.keeps is not None and request.reopen is None and not header.closed
+    asks = request.keeps is not None and not header.closed
     kept = request.keeps(header.slice) if asks and request.keeps is not None else None
     if kept is not None and kept.position > header.committed and _holds(snapshot, kept):
         return kept
@@ -360,10 +386,6 @@ def _there(thread_id: str, found: T | None) -> T:
 
 def _not_found(thread_id: str) -> ThreadNotFoundError:
     return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
-
-
-def _opened(header: HotHeader) -> OpenedThread:
-    return OpenedThread(header, created=header.born == header.epoch, cut=header.cut)
 
 
 def _facts(header: HotHeader) -> ThreadFacts:

@@ -17,7 +17,8 @@ from helix_temporal.models.cleanup import (
     CleanupSummary,
 )
 from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
-from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus
+from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus, is_past
+from helix_temporal.stores.protocols.executions import Executions
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 
@@ -39,12 +40,18 @@ class Cleanup:
     Args:
         workspaces: Providers of workspaces by id.  Snapshots whose provider is not here are an error
             in the summary, and stay marked.
+        executions: Asked whether a session runs, which is then left as it is; None where no workflow runs
+            sessions of this store.
     """
 
     def __init__(
-        self, store: SessionStore, workspaces: Mapping[str, WorkspaceProvider] | None = None
+        self,
+        store: SessionStore,
+        workspaces: Mapping[str, WorkspaceProvider] | None = None,
+        executions: Executions | None = None,
     ) -> None:
         self._store, self._workspaces = store, dict(workspaces or {})
+        self._executions = executions
 
     async def expired(
         self,
@@ -56,8 +63,9 @@ class Cleanup:
     ) -> CleanupSummary:
         """End sessions that are past their time by the store's clock.
 
-        One that fails is named in the summary and stops nobody else.  ``cursor`` and ``summary`` are
-        those of the last ``report`` of an attempt that did not come to its end; a summary without a
+        One that runs is asked to end, and is marked by a later clean-up.  One that fails is named in the
+        summary and stops nobody else.  ``cursor`` and ``summary`` are those of the last ``report`` of an
+        attempt that did not come to its end; a summary without a
         cursor means that only snapshots are left.
 
         Raises:
@@ -124,12 +132,15 @@ class Cleanup:
         state = await _tried(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)
-        if state is None or state.expires_at is None or state.expires_at >= now:
+        if state is None or not is_past(state.expires_at, now):
             return summary.plus(skipped=1)
         if state.status in TERMINAL:
             return summary.plus(already_terminal=1)
         if dry_run:
             return summary.plus(skipped=1)
+        if self._executions is not None and await self._executions.is_running(session_id):
+            await self._executions.close(session_id)
+            return summary.plus(running=1)
         return await self._mark(state, summary)
 
     async def _mark(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
@@ -219,6 +230,8 @@ class Cleanup:
         session_id, version, summary = session.session_id, session.version, summary.plus(scanned=1)
         if dry_run:
             return summary
+        if self._executions is not None and await self._executions.is_running(session_id):
+            return summary.plus(running=1)
         state = await _tried(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)

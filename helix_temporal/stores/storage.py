@@ -4,7 +4,7 @@ from helix_temporal.errors import SessionNotFoundError, StaleStateError
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.queries import MAX_LIMIT
-from helix_temporal.models.states import CreateSession, ForkOrigin, SessionState
+from helix_temporal.models.states import CreateSession, ForkOrigin, SessionProperties, SessionState
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -12,6 +12,7 @@ _USAGE = "helix_usage"
 _SAVING = "helix_saving"
 """How many messages count while a save is under way; `_NEW` until a session was saved for the first time."""
 _NEW = -1
+_OURS = frozenset({_USAGE, _SAVING})
 _TRIES = 10
 _STEP = 500
 
@@ -125,9 +126,11 @@ def _session(state: SessionState, messages: tuple[Message, ...]) -> StoredSessio
         messages=messages,
         usage=Usage.model_validate(state.custom_state.get(_USAGE, {})),
         metadata=state.metadata,
+        state={name: value for name, value in state.custom_state.items() if name not in _OURS},
         created_at=state.created_at,
         updated_at=state.updated_at,
         parent_id=None if state.forked_from is None else state.forked_from.session_id,
+        properties=SessionProperties.of(state),
     )
 
 
@@ -137,9 +140,9 @@ def _counting(state: SessionState, messages: tuple[Message, ...]) -> tuple[Messa
 
 
 def _with(state: SessionState, session: StoredSession) -> SessionState:
-    custom = {**state.custom_state, _USAGE: session.usage.model_dump(mode="json")}
-    custom.pop(_SAVING, None)
+    custom = {**session.state, _USAGE: session.usage.model_dump(mode="json")}
     changes: dict[str, object] = {"metadata": dict(session.metadata), "custom_state": custom}
+    changes |= session.properties.changes()
     if session.parent_id is not None and state.forked_from is None:
         changes["forked_from"] = ForkOrigin(session_id=session.parent_id)
     return state.model_copy(update=changes)

@@ -174,6 +174,12 @@ class FaultyHot:
         """See `HotTier.drop`."""
         await self._call("drop", thread_id, lambda: self.inner.drop(thread_id, epoch))
 
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
+        """See `HotTier.drop_damaged`."""
+        return await self._call(
+            "drop_damaged", thread_id, lambda: self.inner.drop_damaged(thread_id, archived, slice_)
+        )
+
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`; a fault hits before the first id."""
 

@@ -52,6 +52,7 @@ class FaultProxy:
         self.connections = self.replies = self.bytes_up = self.bytes_down = 0
         self._target = (host, port)
         self._script: deque[ProxyFault | None] = deque()
+        self._delays: list[tuple[bytes, float]] = []
         self._refusing = False
         self._released = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -83,9 +84,17 @@ class FaultProxy:
         self._script.extend([None] * skip)
         self._script.extend([fault] * times)
 
+    def delay(self, containing: str, seconds: float) -> None:
+        """From now on pass requests whose first bytes contain this text on only after ``seconds``.
+
+        For HTTP: ``PUT`` and a part of the path choose the requests of one object.
+        """
+        self._delays.append((containing.encode(), seconds))
+
     def forget(self) -> None:
-        """Let the faults be that have not struck yet."""
+        """Let the faults be that have not struck yet, and delay nothing any more."""
         self._script.clear()
+        self._delays.clear()
 
     def refuse(self, refusing: bool = True) -> None:
         """Close every connection at once, those that stand and new ones: the server is down."""
@@ -127,6 +136,10 @@ class FaultProxy:
     def next_fault(self) -> ProxyFault | None:
         """What happens to the exchange that begins now."""
         return self._script.popleft() if self._script else None
+
+    def delay_of(self, request: bytes) -> float:
+        """Seconds by which the request that begins with these bytes is late."""
+        return max((seconds for text, seconds in self._delays if text in request), default=0.0)
 
     def holding(self) -> asyncio.Event:
         """Set by the next ``release``."""
@@ -179,6 +192,7 @@ class _Exchange:
                 self._fault = self._proxy.next_fault()
                 if isinstance(self._fault, HoldRequest):
                     await self._proxy.holding().wait()
+                await asyncio.sleep(self._proxy.delay_of(data))
             server_out.write(data)
             await server_out.drain()
 

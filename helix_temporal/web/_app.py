@@ -1,7 +1,9 @@
 """The application: a session's events, and what a page sends to it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast, get_args
 
 import orjson
@@ -16,11 +18,13 @@ from helix_temporal._streaming import After, Until
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
     ConflictError,
+    ForeignDeploymentError,
     HelixError,
     InvalidIdError,
     InvalidMessageError,
     InvalidRequestError,
     NotFoundError,
+    SessionExpiredError,
     StoreUnavailableError,
     TooLargeError,
 )
@@ -41,7 +45,8 @@ _STATUS: Final = (
     (TooLargeError, 413),
     ((InvalidIdError, InvalidRequestError, InvalidMessageError), 400),
     (NotFoundError, 404),
-    (ConflictError, 409),
+    ((ConflictError, ForeignDeploymentError), 409),
+    (SessionExpiredError, 410),
     ((StoreUnavailableError, TimeoutError), 503),
 )
 
@@ -52,6 +57,9 @@ def create_sse_app(
     agent: str | None = None,
     authorise: Authorise | None = None,
     keep_alive: float = 15.0,
+    max_body: int = MAX_BODY,
+    body_timeout: float = 10.0,
+    max_streams: int = 1000,
 ) -> Starlette:
     """An ASGI application over sessions, to be served as it is or mounted in another.
 
@@ -79,11 +87,25 @@ def create_sse_app(
         authorise: Asked for every request; everybody may do everything without one.  403 if it refuses,
             or what it raises (`starlette.exceptions.HTTPException`).
         keep_alive: Seconds of silence after which a comment is sent, so that proxies keep the connection.
+        max_body: Bytes that a request may have; 413 for more.
+        body_timeout: Seconds in which a request's body must be there; 408 after that.
+        max_streams: Streams of events that are open at once; 503 for more, with ``Retry-After``.
     """
+    limits = _Limits(keep_alive, max_body, body_timeout, max_streams)
     return Starlette(
-        routes=_Endpoints(client, agent, authorise, keep_alive).routes(),
-        exception_handlers={HelixError: _refused, TimeoutError: _refused},
+        routes=_Endpoints(client, agent, authorise, limits).routes(),
+        exception_handlers={HelixError: _refused, TimeoutError: _refused, ValidationError: _unfit},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """As `create_sse_app` says."""
+
+    keep_alive: float
+    max_body: int
+    body_timeout: float
+    max_streams: int
 
 
 class _Message(BaseModel):
@@ -117,10 +139,11 @@ class _Stop(BaseModel):
 
 class _Endpoints:
     def __init__(
-        self, client: SessionClient, agent: str | None, authorise: Authorise | None, keep_alive: float
+        self, client: SessionClient, agent: str | None, authorise: Authorise | None, limits: _Limits
     ) -> None:
         self._client, self._agent = client, agent
-        self._authorise, self._keep_alive = authorise, keep_alive
+        self._authorise, self._limits = authorise, limits
+        self._open_streams = 0
 
     def routes(self) -> list[Route]:
         """Where each endpoint is."""
@@ -149,7 +172,18 @@ class _Endpoints:
             run_id=given.get("run_id"),
             message_id=given.get("message_id"),
         )
-        return EventStream(frames(chunks, keep_alive=self._keep_alive, end=until))
+        source = frames(chunks, keep_alive=self._limits.keep_alive, end=until)
+        if self._open_streams >= self._limits.max_streams:
+            raise HTTPException(
+                503,
+                f"{self._open_streams} streams of events are open, which is max_streams; come again later",
+                headers={"Retry-After": "5"},
+            )
+        self._open_streams += 1
+        return EventStream(source, on_end=self._stream_ended)
+
+    def _stream_ended(self) -> None:
+        self._open_streams -= 1
 
     async def history(self, request: Request) -> Response:
         session_id, given = await self._session(request), request.query_params
@@ -158,12 +192,13 @@ class _Endpoints:
             start=_number(given.get("start", "0"), "start"),
             limit=_number(given.get("limit", "100"), "limit"),
             backward=given.get("backward") in {"1", "true"},
+            cursor=given.get("cursor"),
         )
         return _json(page.model_dump(mode="json"))
 
     async def send(self, request: Request) -> Response:
         session_id = await self._session(request)
-        message = await _body(request, _Message)
+        message = await self._body(request, _Message)
         message_id = await self._client.send(
             session_id, message.text, agent=self._agent, message_id=message.message_id
         )
@@ -176,7 +211,7 @@ class _Endpoints:
 
     async def answer_call(self, request: Request) -> Response:
         session_id = await self._session(request)
-        answer = await _body(request, _CallAnswer)
+        answer = await self._body(request, _CallAnswer)
         reply = await self._client.submit_tool_result(
             session_id, answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
         )
@@ -184,14 +219,14 @@ class _Endpoints:
 
     async def approve(self, request: Request) -> Response:
         session_id = await self._session(request)
-        given = await _body(request, _Approval)
+        given = await self._body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
         reply = await self._client.submit_approval(session_id, approval, submission_id=given.submission_id)
         return _json({"status": reply.status})
 
     async def stop(self, request: Request) -> Response:
         session_id = await self._session(request)
-        asked = await _body(request, _Stop)
+        asked = await self._body(request, _Stop)
         stopping = await self._client.stop(session_id, abort=asked.abort, run_id=asked.run_id)
         return _json({"stopping": stopping})
 
@@ -201,6 +236,23 @@ class _Endpoints:
         if self._authorise is not None and not await self._authorise(request, session_id):
             raise HTTPException(403)
         return session_id
+
+    async def _body(self, request: Request, model: type[T]) -> T:
+        """The request's body as this model; 408 if it does not arrive."""
+        limits = self._limits
+        try:
+            async with asyncio.timeout(limits.body_timeout):
+                data = await _read(request, limits.max_body)
+        except TimeoutError:
+            raise HTTPException(
+                408,
+                f"the request's body did not arrive within {limits.body_timeout:g} s",
+                headers={"Connection": "close"},
+            ) from None
+        try:
+            return model.model_validate_json(data or b"{}")
+        except ValidationError as error:
+            raise InvalidRequestError(f"the request's body does not fit: {_fields(error)}") from None
 
     async def _is_over(self, session_id: str, seen: int, until: str) -> bool:
         """Whether the last event that a browser saw was the last of what it asks for."""
@@ -238,17 +290,27 @@ def _one_of(text: str, what: str, known: tuple[str, ...]) -> str:
     return text
 
 
-async def _body(request: Request, model: type[T]) -> T:
-    data = b""
+async def _read(request: Request, limit: int) -> bytes:
+    data = bytearray()
     async for part in request.stream():
         data += part
-        if len(data) > MAX_BODY:
-            raise TooLargeError(f"the request has more than {MAX_BODY} bytes")
-    try:
-        return model.model_validate_json(data or b"{}")
-    except ValidationError as error:
-        fields = ", ".join(".".join(map(str, each["loc"])) or "body" for each in error.errors())
-        raise InvalidRequestError(f"the request's body does not fit: {fields}") from None
+        if len(data) > limit:
+            raise TooLargeError(f"the request has more than {limit} bytes")
+    return bytes(data)
+
+
+def _fields(error: ValidationError) -> str:
+    """What is wrong, without what was given."""
+    return ", ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'body'} ({each['msg']})"
+        for each in error.errors(include_input=False, include_url=False)
+    )
+
+
+async def _unfit(request: Request, error: Exception) -> Response:
+    """What the request says fits no call of the client, such as a number of messages below 0."""
+    assert isinstance(error, ValidationError)
+    return await _refused(request, InvalidRequestError(f"the request does not fit: {_fields(error)}"))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -67,14 +67,19 @@ def _name(stored: StoredChunk) -> str:
 class EventStream(Response):
     """A response that goes on until its frames end or the client is gone."""
 
-    def __init__(self, source: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: AsyncGenerator[bytes],
+        headers: Mapping[str, str] | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
         # Proxies that buffer would keep the events to themselves.
         usual = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(
             status_code=200, headers={**usual, **(headers or {})}, media_type="text/event-stream"
         )
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
-        self._source = source
+        self._source, self._on_end = source, on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Serve it."""
@@ -83,7 +88,11 @@ class EventStream(Response):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _ended(tasks)
+            try:
+                await _ended(tasks)
+            finally:
+                if self._on_end is not None:
+                    self._on_end()
         for task in tasks:
             if not task.cancelled() and not isinstance(task.exception(), OSError | None):
                 await task

@@ -11,6 +11,7 @@ from helix_temporal.workflows._stores import CheckpointCalls, LockCalls, UsageCa
 from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
 from helix_temporal.workflows._waking import WakeWorkflow
 from helix_temporal.workflows._workflow import SessionWorkflow
+from helix_temporal.workflows.calls import call
 
 WORKFLOWS = (
     SessionWorkflow,
@@ -42,4 +43,5 @@ __all__ = [
     "ThreadWorkflow",
     "UsageCalls",
     "WakeWorkflow",
+    "call",
 ]

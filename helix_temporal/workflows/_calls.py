@@ -3,22 +3,31 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.activities.children import ChildActivities
 from helix_temporal.activities.take_backs import TakeBacks
-from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.children import ParentLink, TakenUpInput
+from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
-from helix_temporal.models.sessions import AnswerRef, CallPolicy
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    CallPolicy,
+    SetPropertiesInput,
+    SetPropertiesResult,
+)
 from helix_temporal.models.steps import (
+    AgentFactsInput,
     EndTurnInput,
     LoadAnswerInput,
     OpenSessionInput,
@@ -37,12 +46,16 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ThreadEpochInput,
 )
+from helix_temporal.workflows._child_waits import ChildWaits
 from helix_temporal.workflows._children import Children
+from helix_temporal.workflows._roll_outs import RollOuts
 
 R = TypeVar("R")
 
 OPEN_POLICY = CallPolicy()
 """Until the open has brought the worker's own."""
+_LAST_ATTEMPT: Final = 60.0
+"""Seconds after a roll-out's time, in which a worker says that nobody has what is missing."""
 
 
 class Calls(Protocol):
@@ -69,6 +82,10 @@ class Calls(Protocol):
 
         Of a sub-agent that sleeps, since it waits for people, it comes without a result.
         """
+        ...
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """What a worker says of the agent that has these tools."""
         ...
 
     async def pause(self, seconds: float) -> None:
@@ -104,7 +121,12 @@ class TemporalCalls:
     """
 
     def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
-        self.policy, self.children = policy, Children(parent, self.taken_up)
+        self.policy, self.roll_outs = policy, RollOuts()
+        self.children = Children(parent, self.taken_up, ChildWaits(self.workflow_id))
+
+    def workflow_id(self, session_id: str) -> str:
+        """The workflow id of a session of this deployment."""
+        return workflow_id(session_id, deployment_name(self.policy.deployment))
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`.
@@ -117,9 +139,12 @@ class TemporalCalls:
         await self.children.ended(lambda: cancels.append(True), cut)
         if off := self.children.taken_cut():
             request = request.model_copy(update={"cut_children": off})
-        handle = workflow.start_activity_method(
-            SessionActivities.open, request, **self.store_options(beats=True)
-        )
+        options = self.store_options(beats=True)
+        if request.reopen is None:
+            # Its worker may lack the agent; how long others are tried, only a worker's settings say.
+            longest = max(self.policy.store_schedule_to_close, self.policy.roll_out + _LAST_ATTEMPT)
+            options["schedule_to_close_timeout"] = timedelta(seconds=longest)
+        handle = workflow.start_activity_method(SessionActivities.open, request, **options)
         try:
             opened = await typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
         except Exception as error:
@@ -153,6 +178,14 @@ class TemporalCalls:
             )
         ).text
 
+    async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
+        """Set properties of the session in the session store."""
+        return await typed(
+            workflow.execute_activity_method(
+                SessionActivities.set_properties, request, **self.store_options()
+            )
+        )
+
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request to take turns back cuts the thread."""
         return await typed(
@@ -165,9 +198,9 @@ class TemporalCalls:
         """As `Calls.run_tool`."""
         if facts.kind == "agent":
             return await self.children.run(facts, request)
-        heartbeat = facts.heartbeat or self.policy.heartbeat
         limit = facts.schedule_to_close
-        try:
+
+        async def attempt() -> ToolResult:
             outcome: ToolResult = await workflow.execute_activity(
                 facts.activity,
                 request,
@@ -176,15 +209,31 @@ class TemporalCalls:
                     seconds=facts.start_to_close or self.policy.tool_start_to_close
                 ),
                 schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
-                heartbeat_timeout=timedelta(seconds=heartbeat),
+                heartbeat_timeout=timedelta(seconds=facts.heartbeat or self.policy.heartbeat),
                 retry_policy=self._retry(maximum_attempts=facts.max_attempts),
                 summary=facts.name,
             )
+            return outcome
+
+        what = f"tool {facts.name!r} of agent {request.agent!r}"
+        try:
+            return await self.roll_outs.until_served(
+                attempt, what, min(self.policy.roll_out, limit or self.policy.roll_out)
+            )
+        except errors.NotServedError as error:
+            raise ToolFailedError(str(error)) from error
         except ActivityError as error:
             if asyncio_cancelled(error):
                 raise asyncio.CancelledError from error
             raise ToolFailedError(_reason(error)) from error
-        return outcome
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """As `Calls.agent_facts`."""
+        options = self.store_options()
+        options["schedule_to_close_timeout"] = timedelta(seconds=self.policy.roll_out + _LAST_ATTEMPT)
+        return await typed(
+            workflow.execute_activity_method(SessionActivities.agent_facts, request, **options)
+        )
 
     async def taken_up(self, request: TakenUpInput) -> bool:
         """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
@@ -196,16 +245,18 @@ class TemporalCalls:
 
     async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
         """Run a hook that is an activity."""
-        call = workflow.execute_activity(
-            activity,
-            event,
-            result_type=UserMessageDecision | None,  # type: ignore[arg-type]
-            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
-            retry_policy=self._retry(maximum_attempts=3),
-        )
+
+        def attempt() -> Awaitable[UserMessageDecision | None]:
+            return workflow.execute_activity(
+                activity,
+                event,
+                result_type=UserMessageDecision | None,  # type: ignore[arg-type]
+                start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+                retry_policy=self._retry(maximum_attempts=3),
+            )
+
         # A cancel must not look like a hook that failed.
-        decision: UserMessageDecision | None = await typed(call)
-        return decision
+        return await typed(self.roll_outs.until_served(attempt, f"hook {activity!r}", self.policy.roll_out))
 
     async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:
         """Try once to archive."""
@@ -300,8 +351,13 @@ def asyncio_cancelled(error: ActivityError) -> bool:
 
 
 def typed_error(error: ActivityError) -> Exception:
-    """The `HelixError` that an activity raised; other failures stay as they are."""
+    """The `HelixError` that an activity raised; other failures stay as they are.
+
+    Where time was up during an attempt, it is what the attempts before had failed by.
+    """
     cause = error.cause
+    if isinstance(cause, TemporalTimeoutError):
+        cause = cause.cause
     if not isinstance(cause, ApplicationError) or cause.type is None:
         return error
     kind = getattr(errors, cause.type, None)

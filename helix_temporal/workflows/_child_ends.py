@@ -17,7 +17,6 @@ from temporalio.exceptions import TimeoutError as TimedOutError
 
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import MessageRef
-from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SessionResult
 from helix_temporal.models.steps import ChildEnd, ToolResult
@@ -71,17 +70,14 @@ def late(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
 
 
 def failed(
-    failure: FailureError, facts: ToolFacts, session_id: str, before: Usage | None = None
+    failure: FailureError, facts: ToolFacts, session_id: str, workflow: str, before: Usage | None = None
 ) -> ToolResult:
     """What a session that failed, or could not be started, gives."""
     cause = failure.cause if isinstance(failure, ChildWorkflowError) and failure.cause else failure
     used = None
     status: Literal["interrupted", "failed"] = "failed"
     if isinstance(cause, WorkflowAlreadyStartedError):
-        why = (
-            f"is busy: its session {session_id!r} is held by another execution, "
-            f"workflow {workflow_id(session_id)!r}"
-        )
+        why = f"is busy: its session {session_id!r} is held by another execution, workflow {workflow!r}"
     elif isinstance(cause, TimedOutError):
         why = _too_late(facts)
     elif isinstance(cause, TerminatedError):

@@ -6,6 +6,8 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import MessageRef, ParentLink, Wake, call_of, child_session_id, task_of
 from helix_temporal.models.messages import are_left_out
 from helix_temporal.models.sessions import ForkFrom, SessionInput, SessionOptions, UserMessage
+from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.models.steps import ToolInput
 from helix_temporal.models.suspensions import ChildWait
 from helix_temporal.workflows._sleepers import Woken
@@ -36,8 +38,7 @@ def fresh(
     wait: ChildWait,
     message: UserMessage,
     link: ParentLink,
-    *,
-    exits: bool,
+    options: SessionOptions,
 ) -> SessionInput:
     """For a call that is made."""
     fields: dict[str, Any] = {}
@@ -47,16 +48,17 @@ def fresh(
     return SessionInput(
         session_id=wait.session_id,
         agent=facts.agent or "",
-        options=_options(exits=exits),
+        options=options,
         messages=(message,),
         parent=link,
         **fields,
         **_metadata(request.metadata),
+        **_trace(request),
     )
 
 
 def again(
-    woken: Woken, request: ToolInput, message: UserMessage, link: ParentLink, *, exits: bool
+    woken: Woken, request: ToolInput, message: UserMessage, link: ParentLink, options: SessionOptions
 ) -> SessionInput:
     """For a call that has waited.
 
@@ -71,11 +73,12 @@ def again(
         session_id=wait.session_id,
         agent=wait.agent,
         mode="continue",
-        options=_options(exits=exits),
+        options=options,
         messages=(message,),
         parent=link,
         woken=Wake(**letters),
         **_metadata(request.metadata),
+        **_trace(request),
     )
 
 
@@ -85,7 +88,7 @@ def ending(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> Sessi
         session_id=wait.session_id,
         agent=wait.agent,
         mode="continue",
-        options=_options(exits=True),
+        options=child_options(exits=True),
         parent=link,
         woken=Wake(ends=True),
         **_metadata(metadata),
@@ -123,11 +126,19 @@ def facts_of(wait: ChildWait) -> ToolFacts:
     return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
 
 
-def _options(*, exits: bool) -> SessionOptions:
+def child_options(*, exits: bool, archive: ArchiveMode | None = None) -> SessionOptions:
+    """How the session of a sub-agent behaves; ``archive`` is its caller's."""
     # What an earlier call left unanswered must not hold up a new one.
     leaves: dict[str, Any] = {"suspend": "exit"} if exits else {}
+    if archive is not None:
+        leaves["archive"] = archive
     return SessionOptions(persistent=False, while_suspended="supersede", **leaves)
 
 
 def _metadata(metadata: dict[str, str]) -> dict[str, Any]:
     return {"metadata": metadata} if metadata else {}
+
+
+def _trace(request: ToolInput) -> dict[str, Any]:
+    trace = request.tracing_context
+    return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}

@@ -29,11 +29,13 @@ class ChildWaits:
     """What the sub-agents below one session wait for.
 
     Attributes:
+        workflow_id: The workflow id of a session of the same deployment.
         rounds: How often one of them began to wait.
         on_wait: Told of each once.
         sleepers: Those whose sessions have ended meanwhile.
     """
 
+    workflow_id: Callable[[str], str] = workflow_id
     rounds: int = 0
     on_wait: Callable[[], None] | None = None
     sleepers: Sleepers = field(default_factory=lambda: Sleepers(lambda: 0))
@@ -82,7 +84,7 @@ class ChildWaits:
 
     async def ask(self, session_id: str) -> None:
         """Let whoever has a session say whether it is our child."""
-        await signal(workflow_id(session_id), "tell_parent")
+        await signal(self.workflow_id(session_id), "tell_parent")
 
     def hears(self, session_id: str) -> bool:
         """Whether an execution of ours that has this session spoke."""
@@ -198,12 +200,12 @@ class ChildWaits:
         """To the owner; where that sleeps, to the first above it that does not, which wakes the next."""
         if self.sleepers.send(route[0], routed):
             return True
-        if await signal(workflow_id(route[-1]), "submit_for", routed):
+        if await signal(self.workflow_id(route[-1]), "submit_for", routed):
             return True
         if len(route) == 1 or not workflow.patched(_HOP_BY_HOP):
             return False
         for session_id in route[-2::-1]:
-            if await signal(workflow_id(session_id), "submit_for", routed):
+            if await signal(self.workflow_id(session_id), "submit_for", routed):
                 return True
         return False
 

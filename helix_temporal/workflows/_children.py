@@ -13,8 +13,8 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import MAX_DEPTH, ParentLink
-from helix_temporal.models.ids import workflow_id
-from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal.models.sessions import SessionInput, SessionOptions, SessionResult
+from helix_temporal.models.slices import ArchiveMode
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.suspensions import ChildWait
 from helix_temporal.workflows._child_ends import called, failed, interrupted, late, outcome, refused, slept
@@ -22,6 +22,7 @@ from helix_temporal.workflows._child_served import TakenUp, check_begun
 from helix_temporal.workflows._child_starts import (
     END_SECONDS,
     again,
+    child_options,
     ending,
     facts_of,
     fresh,
@@ -77,12 +78,14 @@ class Children:
         taken_up: Whether anybody serves a session.
         waits: What they wait for.
         cut: Sessions of calls that were cut off, for the session store.
+        archive: As in `SessionOptions`; theirs, too.
     """
 
     parent: ParentLink | None
     taken_up: TakenUp
     waits: ChildWaits = field(default_factory=ChildWaits)
     cut: list[str] = field(default_factory=list)
+    archive: ArchiveMode | None = None
     _running: list[_Child] = field(default_factory=list)
     _interrupted: str | None = None
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -103,14 +106,14 @@ class Children:
         async with self._alone(facts, wait.session_id):
             woken = self.waits.sleepers.wake(wait.at)
             if woken is not None and woken.wait.calls:
-                start = again(woken, request, message, link, exits=self._leave())
+                start = again(woken, request, message, link, self._options())
                 return await self._follow(facts, start, woken)
             if self.waits.sleepers.is_asleep(wait.session_id):
                 self.waits.sleepers.sleep(wait)
                 return wait
             if self._is_interrupted(request, woken):
                 return interrupted(wait.session_id)
-            start = fresh(facts, request, wait, message, link, exits=self._leave())
+            start = fresh(facts, request, wait, message, link, self._options())
             return await self._follow(facts, start, Woken(wait))
 
     def dismiss(self, request: OpenSessionInput) -> None:
@@ -127,9 +130,10 @@ class Children:
             task.exception()  # what became of it is nobody's any more
         self._gone(child)
 
-    def _leave(self) -> bool:
-        """Whether their sessions are to end while they wait for people."""
-        return self.waits.sleepers.allowed and self.waits.sleepers.leaves()
+    def _options(self) -> SessionOptions:
+        # Whether their sessions are to end while they wait for people, their caller says.
+        leaves = self.waits.sleepers.allowed and self.waits.sleepers.leaves()
+        return child_options(exits=leaves, archive=self.archive)
 
     def _is_interrupted(self, request: ToolInput, woken: Woken | None) -> bool:
         turn = request.run_id is not None and request.run_id == self._interrupted
@@ -141,7 +145,7 @@ class Children:
         self.waits.sleepers.end_all()
         for child in tuple(self._running):
             child.interrupted = True
-            await _pass_on(child)
+            await _pass_on(child, self.waits.workflow_id(child.session_id))
 
     async def ended(self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None) -> None:
         """Wait until no child runs; cancels meanwhile are remembered.
@@ -203,7 +207,9 @@ class Children:
         try:
             result = outcome(task.result(), facts, wait.used)
         except FailureError as failure:
-            result = failed(failure, facts, child.session_id, wait.used)
+            result = failed(
+                failure, facts, child.session_id, self.waits.workflow_id(child.session_id), wait.used
+            )
         if woken.late:
             result = late(facts, child.session_id, result.usage)
         return called(result, facts, timedelta(milliseconds=now_ms() - wait.since))
@@ -234,7 +240,7 @@ class Children:
         """
         while True:
             try:
-                child.handle = await _started(facts, start, limit)
+                child.handle = await _started(facts, start, limit, self.waits.workflow_id(start.session_id))
             except WorkflowAlreadyStartedError:
                 if not await _free(child, facts, self.waits):
                     raise
@@ -243,7 +249,7 @@ class Children:
         if child.cancelled:
             child.handle.cancel()
         elif child.interrupted:
-            await _pass_on(child)
+            await _pass_on(child, self.waits.workflow_id(child.session_id))
         # One that is woken has begun before, and may have been given answers.
         if facts.schedule_to_start is not None and start.woken is None:
             await check_begun(child.handle, facts, self.taken_up)
@@ -296,18 +302,18 @@ async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
     except TimeoutError:
         child.cancelled = child.cancelled or workflow.now() - child.held_since > timedelta(seconds=limit)
     if child.cancelled and ours:
-        await _cancel_other(child)
+        await _cancel_other(waits.workflow_id(child.session_id))
     return not child.cancelled
 
 
 async def _started(
-    facts: ToolFacts, start: SessionInput, limit: float | None
+    facts: ToolFacts, start: SessionInput, limit: float | None, name: str
 ) -> "workflow.ChildWorkflowHandle[Any, SessionResult]":
     found = workflow.info().typed_search_attributes
     return await workflow.start_child_workflow(
         SESSION_WORKFLOW,
         start,
-        id=workflow_id(start.session_id),
+        id=name,
         result_type=SessionResult,
         task_queue=facts.task_queue,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -319,16 +325,16 @@ async def _started(
     )
 
 
-async def _cancel_other(child: _Child) -> None:
-    other = workflow.get_external_workflow_handle(workflow_id(child.session_id))
+async def _cancel_other(name: str) -> None:
+    other = workflow.get_external_workflow_handle(name)
     try:
         await other.cancel()
     except FailureError:
         return  # it has ended meanwhile
 
 
-async def _pass_on(child: _Child) -> None:
+async def _pass_on(child: _Child, name: str) -> None:
     if child.handle is None and child.held_since is None:
         return  # once it has started
     if child.handle is None or not child.handle.done():
-        await signal(workflow_id(child.session_id), "interrupt")
+        await signal(name, "interrupt")

@@ -1,7 +1,7 @@
 """An open thread as the workflow knows it, and how it is opened, and opened again."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,14 +9,35 @@ from typing import Any, Final
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import Carried, OpenHandle, ReopenHeads
+from helix_temporal.models.sessions import (
+    ArchiveLag,
+    Carried,
+    OpenHandle,
+    Receipt,
+    ReopenHeads,
+    ResetPoint,
+)
+from helix_temporal.models.states import TracingContext
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.models.threads import FlushThreadResult
 from helix_temporal.workflows._calls import Calls, OpenedAllTheSame
 
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
 OPEN_PAUSE: Final = 1.0
 _SETTLES: Final = "settles-opens"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Positions of messages that were acknowledged, and that no store has any more."""
+
+    start: int
+    stop: int
+
+    def receipt(self) -> Receipt:
+        """What is said of it."""
+        return Receipt(name="lost", ok=False, detail=f"lost: {self.start}..{self.stop - 1}")
 
 
 @dataclass(slots=True)
@@ -27,6 +48,12 @@ class Conversation:
         tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
         unsettled: What the thread is to be opened at before anything else is done with it, since an open
             ended without a verdict: an attempt of it that is still under way would cut what is done first.
+        archives: There is a cold tier.
+        lag: How far it is behind.
+        losses: Messages that were acknowledged and are gone, as an open found; not told yet.
+        now: Milliseconds since 1970.
+        tracing_context: Of the session's caller.
+        since: The oldest place from which it has gone on after a reset, while messages may be applied again.
     """
 
     request: OpenSessionInput
@@ -38,20 +65,68 @@ class Conversation:
     repairs: int = 0
     tried: tuple[str, ...] = ()
     unsettled: ReopenHeads | None = None
+    archives: bool = True
+    lag: ArchiveLag | None = None
+    losses: tuple[Loss, ...] = ()
+    now: Callable[[], int] = int
+    since: ResetPoint | None = None
+    tracing_context: TracingContext | None = None
 
     @classmethod
-    def of(cls, request: OpenSessionInput, carried: Carried) -> "Conversation":
+    def of(cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int]) -> "Conversation":
         """That of the run before."""
-        return cls(request, carried.handle, carried.facts, tried=carried.tried, unsettled=carried.unsettled)
+        return cls(
+            request,
+            carried.handle,
+            carried.facts,
+            tried=carried.tried,
+            unsettled=carried.unsettled,
+            archives=carried.policy.archives,
+            lag=carried.lag,
+            now=now,
+            since=carried.since,
+            tracing_context=carried.tracing_context,
+        )
 
     def carried(self) -> dict[str, Any]:
         """For `Carried`."""
-        tried = self.tried or None
-        return present(handle=self.handle, facts=self.facts, tried=tried, unsettled=self.unsettled)
+        return present(
+            handle=self.handle,
+            facts=self.facts,
+            tried=self.tried or None,
+            unsettled=self.unsettled,
+            lag=self.lag,
+            since=self.since,
+            tracing_context=self.tracing_context,
+        )
 
     def opened(self, handle: OpenHandle) -> None:
         """It is open under another epoch, so that all that was done up to now is known."""
-        self.handle, self.tried, self.unsettled = handle, (), None
+        self.handle, self.tried, self.unsettled, self.lag = handle, (), None, None
+
+    def reopened_at(self, heads: ReopenHeads, opened: OpenSessionResult) -> None:
+        """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
+        self.opened(opened.handle)
+        first, end = opened.handle.head.position, heads.turn_start.position
+        if first < end and not (opened.taken_back or opened.reset):
+            self.losses = (*self.losses, Loss(first, end))
+
+    def flushed(self, result: FlushThreadResult) -> None:
+        """The archive was asked to take what it lacks."""
+        archived = result.status != "unavailable"
+        self.handle = self.handle.model_copy(update={"archived": archived})
+        if archived:
+            self.lag = None
+
+    def not_flushed(self, error: str) -> None:
+        """The archive did not take what it lacks."""
+        if self.lag is not None:
+            self.lag = self.lag.model_copy(update={"error": error})
+
+    def went_on(self, position: int, epoch: int) -> None:
+        """After a reset it goes on from elsewhere than from here, where it was under this epoch."""
+        known = self.since or ResetPoint(position=position, epoch=epoch)
+        self.since = ResetPoint(position=min(known.position, position), epoch=min(known.epoch, epoch))
 
     def check_settled(self) -> None:
         """Refuse to go on under an epoch that an open which is still under way may end at any time.
@@ -74,11 +149,22 @@ class Conversation:
             return  # answered before: nothing was added or archived
         self.backlog = result.backlog
         self.repairs += result.repairs
+        self.lag = None if result.archived else self._lag_after(result)
         self.handle = OpenHandle(
             epoch=self.handle.epoch,
             head=result.head,
             slice_version=result.slice_version,
             archived=result.archived,
+        )
+
+    def _lag_after(self, result: RunStepResult) -> ArchiveLag:
+        start = self.head.position if self.lag is None else self.lag.start
+        return ArchiveLag(
+            start=start,
+            messages=result.head.position - start,
+            bytes=result.backlog,
+            since=self.now() if self.lag is None else self.lag.since,
+            error=result.reason,
         )
 
 
@@ -112,7 +198,7 @@ async def reopen(
     request = opens_again(talk, heads, abandoned=abandoned)
     with remembered_if_unclear(calls, talk, heads):
         opened = await open_conversation(calls, request)
-    talk.opened(opened.handle)
+    talk.reopened_at(heads, opened)
     return opened
 
 

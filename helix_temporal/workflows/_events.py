@@ -84,7 +84,7 @@ class Events:
             "session_id": self._input.session_id,
             "thread_id": self._input.thread,
             "agent": self._input.agent,
-            "metadata": self._input.metadata,
+            "metadata": self._live.open.request.metadata,
         }
 
     async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:

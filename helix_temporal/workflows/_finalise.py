@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.workflow import ActivityHandle
 
 from helix_temporal import errors
@@ -17,10 +18,11 @@ from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.workflows._calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows._conversation import Conversation, opens_again
+from helix_temporal.workflows._conversation import Conversation, opens_again, reopen
 
 _SAVES: Final = 3
 _SAVED_AGAIN: Final = "saved-again"
+_LOSSES_SEEN: Final = "losses-seen-at-rest"
 _ANSWERS_OUTLAST: Final = "answers-outlast-a-store"
 
 
@@ -159,13 +161,16 @@ class Finaliser:
         fields: dict[str, Any] = {"ends": False} if ending.stays else {}
         if ending.in_slice:
             fields["slice_version"] = talk.handle.slice_version
+        if not ending.closes:
+            fields["head"] = talk.head
         request = FlushThreadInput(
             thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=ending.closes, **fields
         )
         receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
         if flushed is None:
+            talk.not_flushed(receipt.detail)
             return receipt
-        talk.handle = talk.handle.model_copy(update={"archived": flushed.status != "unavailable"})
+        talk.flushed(flushed)
         self.committed = flushed.committed
         return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
 
@@ -213,23 +218,38 @@ class Finaliser:
         return Receipt(name=name, ok=True), result
 
 
-async def catch_up(calls: TemporalCalls, talk: Conversation) -> None:
-    """Try once to archive what an earlier flush left; it is tried again if that fails."""
-    request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
+async def catch_up(calls: TemporalCalls, talk: Conversation, *, at_rest: bool) -> None:
+    """Try once to archive what an earlier flush left; it is tried again if that fails.
+
+    Where the messages are gone, the thread is opened again ``at_rest``: what is lost is known then.
+    """
+    request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, head=talk.head)
     try:
-        flushed = await calls.try_flush(request)
+        talk.flushed(await calls.try_flush(request))
     except ActivityError as error:
         if asyncio_cancelled(error):
             raise asyncio.CancelledError from error
-        return
-    talk.handle = talk.handle.model_copy(update={"archived": flushed.status != "unavailable"})
+        cause = typed_error(error)
+        talk.not_flushed(describe(cause))
+        if at_rest and isinstance(cause, HeadMovedError) and workflow.patched(_LOSSES_SEEN):
+            await _open_after_loss(calls, talk)
+
+
+async def _open_after_loss(calls: TemporalCalls, talk: Conversation) -> None:
+    try:
+        await reopen(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
+    except (ActivityError, errors.HelixError) as error:
+        # The next turn, or the end, opens it.
+        workflow.logger.warning("thread %s: not opened after a loss: %s", talk.request.thread_id, error)
 
 
 def describe(error: BaseException) -> str:
     """Type and message of a failure, without Temporal's wrapping."""
     if isinstance(error, ActivityError) and error.cause is not None:
         error = error.cause
-    kind = getattr(error, "type", None) or type(error).__name__
+    if isinstance(error, TemporalTimeoutError) and isinstance(error.cause, ApplicationError):
+        error = error.cause  # time was up: what every attempt had failed by
+    kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
     return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio import workflow
 
+from helix_temporal.errors import HelixError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.hooks import HookEvent, UserMessageDecision
 from helix_temporal.workflows._calls import TemporalCalls
@@ -52,7 +53,7 @@ class Hooks:
             return await self._run(facts, name, event) or UserMessageDecision()
         except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
-            return UserMessageDecision(refuse=f"hook {name} failed: {type(error).__name__}")
+            return UserMessageDecision(refuse=f"hook {name} failed: {_reason(error)}")
 
     async def _run(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
         function = getattr(self._functions, name)
@@ -65,3 +66,9 @@ class Hooks:
                 return found
         activity = getattr(facts.hooks, name)
         return await self._calls.hook(activity, event) if activity is not None else None
+
+
+def _reason(error: Exception) -> str:
+    """Type, and text where it was cut on its way out of an activity."""
+    kind = type(error).__name__
+    return f"{kind}: {error}" if isinstance(error, HelixError) else kind

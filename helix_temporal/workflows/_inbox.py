@@ -5,7 +5,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.models.sessions import Answered, AnswerRef, AskResult, AskStatus, UserMessage
+from helix_temporal.models.sessions import (
+    Answered,
+    AnswerRef,
+    AskResult,
+    AskStatus,
+    ExitReason,
+    UserMessage,
+)
 
 REMEMBERED: Final = 32
 """Answers that an execution remembers by reference, and carries along."""
@@ -72,9 +79,10 @@ class Inbox:
         return list(self._taken.values())
 
     def adopt(self, messages: Sequence[UserMessage]) -> None:
-        """These are the messages of the turn under way, which another execution began."""
+        """These are messages of the turn under way, which another execution began."""
         for message in messages:
-            entry = self._waiting.pop(message.id, None) or Entry(message)
+            waiting = self._waiting.pop(message.id, None)
+            entry = self._taken.get(message.id) or waiting or Entry(message)
             entry.message, entry.taken = message, True
             self._taken[message.id] = entry
 
@@ -94,16 +102,31 @@ class Inbox:
         """Where the answer to an earlier message is, if it is remembered."""
         return self._answered.get(message_id)
 
+    def forget(self, message_id: str) -> None:
+        """The answer to it is lost: it may be asked anew."""
+        self._answered.pop(message_id, None)
+
     def forget_after(self, position: int) -> None:
         """The thread was cut there: what was answered beyond it may be asked anew."""
         for known in [known for known, answer in self._answered.items() if answer.position >= position]:
             del self._answered[known]
 
-    def take(self, only: Collection[str] | None = None) -> list[Entry]:
-        """All waiting messages (or of these ids), in order: the next turn's; one put back comes alone."""
+    def fitting(self, count: int, size: int) -> int:
+        """How many of the waiting messages, the first one at least, are no more than this together."""
+        for at, entry in enumerate(self._waiting.values()):
+            size -= len(entry.message.text.encode(errors="surrogatepass"))
+            if at and (at == count or size < 0):
+                return at
+        return len(self._waiting)
+
+    def take(self, only: Collection[str] | None = None, most: int | None = None) -> list[Entry]:
+        """The waiting messages (or of these ids), in order: the next turn's; one put back comes alone.
+
+        They are no more than ``most``, if that is given.
+        """
         waiting = self._waiting.values()
         entries = [entry for entry in waiting if only is None or entry.message.id in only]
-        taken = [entry for entry in entries if entry.alone][:1] or entries
+        taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
         self._taken = {entry.message.id: entry for entry in taken}
         for known in self._taken:
             del self._waiting[known]
@@ -112,8 +135,30 @@ class Inbox:
     def put_back(self, message_ids: Sequence[str]) -> None:
         """Let these messages, which had been answered before, each have a turn of its own."""
         for known in message_ids:
-            entry = self._waiting[known] = self._taken.pop(known)
-            entry.alone = True
+            if known in self._taken:
+                entry = self._waiting[known] = self._taken.pop(known)
+                entry.alone = True
+
+    def leave(self, message_ids: Sequence[str]) -> None:
+        """These messages are not of the turn under way: they wait again, before all others."""
+        left = OrderedDict((known, self._taken.pop(known)) for known in message_ids if known in self._taken)
+        for entry in left.values():
+            entry.taken = False
+        self._waiting = OrderedDict([*left.items(), *self._waiting.items()])
+
+    def tell(self, message_id: str, answer: AnswerRef | None) -> None:
+        """A message of the turn under way was answered before: there; or its turn had no answer."""
+        entry = self._taken.pop(message_id, None)
+        if entry is None:
+            return
+        if answer is None:
+            entry.result = AskResult(
+                status=AskStatus.INTERRUPTED, in_thread=True, exit_reason=ExitReason.INTERRUPTED
+            )
+        else:
+            entry.result = AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=answer)
+            self._remember(message_id, answer)
+        self.told = entry.result
 
     def drop(self, entry: Entry, result: AskResult) -> None:
         """A message that is refused before it enters the thread."""
@@ -125,8 +170,11 @@ class Inbox:
         for entry in self._taken.values():
             entry.result = self.told = result
             if answer is not None:
-                self._answered[entry.message.id] = answer
+                self._remember(entry.message.id, answer)
         self._taken = {}
+
+    def _remember(self, message_id: str, answer: AnswerRef) -> None:
+        self._answered[message_id] = answer
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
 

@@ -7,29 +7,32 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import MAX_INLINE_TEXT, is_message_ref
 from helix_temporal.models.handles import TakeBackRequest
 from helix_temporal.models.messages import Usage, check_size
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
+    AnswerRef,
     AskResult,
     AskStatus,
     ExitReason,
     Receipt,
-    RewindRequest,
     RewindResult,
     SendResult,
     SessionInfo,
     SessionInput,
     SessionOptions,
     SessionResult,
+    SetPropertiesInput,
     Status,
     SuspendedTurn,
     UserMessage,
 )
+from helix_temporal.models.states import SessionProperties, expired, is_past
 from helix_temporal.models.suspensions import PendingCall
 from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._child_waits import ChildWaits, may_sleep
@@ -40,6 +43,9 @@ from helix_temporal.workflows._rewinds import Rewinds
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._waits import Waits
 
+LOST: Final = "helix_messages_lost"
+_LOST_ANSWERS: Final = "lost-answers-are-asked-anew"
+_OPENED_FIRST: Final = "a-message-is-taken-once-opened"
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
 
@@ -64,6 +70,9 @@ class Live:
         options: How the session behaves: as it was started until it is open, then as it remembers.
         stopping: Somebody stops the suspended turn.
         below: What sub-agents of the turn under way wait for.
+        expires_at: When the session expires, as far as this execution knows.
+        lost: Receipts of lost messages that nobody who asked was told yet.
+        kept: The turn that failed is in the thread, and was not archived in time.
     """
 
     inbox: Inbox
@@ -93,6 +102,9 @@ class Live:
     rewinds: Rewinds = field(init=False)
     interrupted: bool = False
     used: Usage = field(default_factory=Usage)
+    expires_at: int | None = None
+    lost: tuple[Receipt, ...] = ()
+    kept: bool = False
 
     def __post_init__(self) -> None:
         self.rewinds = Rewinds(self.inbox)
@@ -107,7 +119,7 @@ class Live:
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
-            live.stopping = carried.stopping
+            live.stopping, live.expires_at = carried.stopping, carried.expires_at
         waits.on_wait = live.suspends
         return live
 
@@ -133,6 +145,26 @@ class Live:
         """Something is to be done, be it only to end."""
         closes = self.close and not self.stays_suspended
         return bool(self.has_messages or closes or (self.idle and not self.is_suspended))
+
+    def check_not_expired(self, session_id: str) -> None:
+        """Refuse whoever wants something new of a session that has expired.
+
+        Raises:
+            ApplicationError: A `SessionExpiredError`, as an update tells it.
+        """
+        if is_past(self.expires_at, now_ms()):
+            error = expired(session_id, self.expires_at)
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+    def refuse_unopened(self) -> None:
+        """Tell whoever comes again why the session could not even be opened.
+
+        Raises:
+            ApplicationError: With the type of that failure.
+        """
+        if self.unopened is not None:
+            kind, _, why = self.unopened.partition(": ")
+            raise ApplicationError(why, type=kind, non_retryable=True)
 
     @property
     def unopened(self) -> str | None:
@@ -205,12 +237,44 @@ class Live:
     def suspended(self, *, in_thread: bool) -> AskResult:
         """What those are told who ask meanwhile."""
         fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
-        return AskResult(
+        result = AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
             pending=self.pending(),
             **fields,
         )
+        return self._with_archived(result)
+
+    # -- what the stores hold
+
+    def finish_result(self, result: AskResult) -> AskResult:
+        """The result with what is known of the archive, and of messages that are lost."""
+        lost, self.lost = self.lost, ()
+        result = self._with_archived(result)
+        return result.model_copy(update={"receipts": lost}) if lost else result
+
+    def _with_archived(self, result: AskResult) -> AskResult:
+        if self.talk is None or not (result.in_thread and self.talk.archives):
+            return result
+        return result.model_copy(update={"archived": self.talk.handle.archived})
+
+    def keep_unarchived(self, *, committed: bool) -> None:
+        """The turn failed because its newest step, which is in the thread, was not archived in time."""
+        self.kept = committed
+        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+
+    def note_losses(self) -> None:
+        """Tell of messages that an open has found to be gone; who asks for one of them is answered anew."""
+        losses, self.open.losses = self.open.losses, ()
+        for loss in losses:
+            receipt = loss.receipt()
+            self.notes, self.lost = (*self.notes, receipt), (*self.lost, receipt)
+            self.inbox.forget_after(loss.start)
+            thread_id = self.open.request.thread_id
+            workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
+            workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
+                loss.stop - loss.start
+            )
 
     def pending(self) -> tuple[PendingCall, ...]:
         """Calls that wait for answers, here and below."""
@@ -270,6 +334,9 @@ class Live:
     def status_of(self, input: SessionInput) -> SessionInfo:
         """What the query answers."""
         talk = self.talk
+        further: dict[str, Any] = {"lag": talk.lag} if talk and talk.lag else {}
+        if input.parent is not None:
+            further["root_session_id"] = input.parent.root_session_id
         return SessionInfo(
             session_id=input.session_id,
             thread_id=input.thread,
@@ -282,15 +349,19 @@ class Live:
             archived=talk.handle.archived if talk else True,
             usage=self.usage,
             exit_reason=self.exit if self.closing or self.rested else None,
-            receipts=self.receipts,
+            receipts=self.receipts or self.notes,
             error=self.error,
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=talk.repairs if talk else 0,
             pending=self.pending(),
             options=self.options,
-            **({} if input.parent is None else {"root_session_id": input.parent.root_session_id}),
+            **further,
         )
+
+
+def accept_update(*_: object) -> None:
+    """Accept all: interceptors, which refuse other deployments, are asked only where there is a validator."""
 
 
 class Handlers:
@@ -312,15 +383,20 @@ class Handlers:
         """Make them known to the workflow."""
         workflow.set_update_handler("ask", self._on_ask, validator=self._check_message)
         workflow.set_update_handler("send_message", self._on_send, validator=self._check_message)
-        workflow.set_update_handler("close", self._on_close)
-        workflow.set_update_handler("rewind", self._on_rewind)
-        workflow.set_update_handler("take_back", self._on_take_back)
+        workflow.set_update_handler("close", self._on_close, validator=accept_update)
+        workflow.set_update_handler("set_properties", self._on_set_properties, validator=accept_update)
+        workflow.set_update_handler("take_back", self._on_take_back, validator=accept_update)
         workflow.set_query_handler("status", self._on_status)
 
     def _check_message(self, message: UserMessage) -> None:
         check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
+        if message.agent not in {None, self._input.agent}:
+            raise AgentMismatchError(
+                f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
+                f"{message.agent!r}; close it first, then ask again, or leave the agent out"
+            )
         check_text(message.text, "text")
         if message.ref is not None and is_message_ref(message.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
@@ -329,13 +405,14 @@ class Handlers:
         if self._live.closing:
             return AskResult(status=AskStatus.MOVED)
         before = self._live.inbox.answered(message.id)
-        if before is not None:
-            text = await self._calls.load_answer(self._input.thread, before)
-            return AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=before)
+        if before is not None and (again := await self._answered(message.id, before)) is not None:
+            return again
         known = self._live.inbox.find(message.id)
+        if known is None and not await self._admits(message):
+            return AskResult(status=AskStatus.MOVED)
         if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
-        entry = known or self._live.inbox.put(message, asked=True)
+        entry = known or self._live.inbox.put(message.without_properties(), asked=True)
         await self._supersede_below()
         told = entry.told
         await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
@@ -343,25 +420,78 @@ class Handlers:
         assert result is not None
         return result
 
+    async def _answered(self, message_id: str, answer: AnswerRef) -> AskResult | None:
+        """The answer that was given before; None if the stores have lost it."""
+        try:
+            text = await self._calls.load_answer(self._input.thread, answer)
+        except ThreadNotFoundError:
+            if not workflow.patched(_LOST_ANSWERS):
+                raise
+            self._live.inbox.forget(message_id)
+            return None
+        result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
+        return self._live.finish_result(result)
+
     async def _on_send(self, message: UserMessage) -> SendResult:
         if self._live.closing:
             return SendResult(accepted=False)
         if self._live.inbox.answered(message.id) is None:
-            self._live.inbox.put(message)
+            if self._live.inbox.find(message.id) is None and not await self._admits(message):
+                return SendResult(accepted=False)
+            self._live.inbox.put(message.without_properties())
             await self._supersede_below()
+            if self._live.talk is None and workflow.patched(_OPENED_FIRST):
+                return SendResult(accepted=await self._is_open())
         return SendResult(accepted=True)
+
+    async def _is_open(self) -> bool:
+        """Whether the session could be opened for what came with the start; false where it ended before.
+
+        Raises:
+            ApplicationError: It could not, as where it has expired.
+        """
+        live = self._live
+        await workflow.wait_condition(lambda: live.talk is not None or live.closing)
+        if live.talk is None:
+            live.refuse_unopened()
+        return live.talk is not None
+
+    async def _admits(self, message: UserMessage) -> bool:
+        """Whether a new message may come in, once the properties that it names are set; false: the run ends.
+
+        Raises:
+            ApplicationError: The session has expired, or has no store for its properties.
+        """
+        if message.properties is not None and not await self._set(message.properties):
+            return False
+        self._live.check_not_expired(self._input.session_id)
+        return True
+
+    async def _set(self, properties: SessionProperties) -> bool:
+        """Set properties of the session; false where the run ends, or could not be opened."""
+        live, opens = self._live, self._live.talk is None and self._input.carried is None
+        if not await self._is_open() or live.closing:
+            return False
+        if opens and properties == self._input.properties:
+            return True  # the open has set them
+        request = SetPropertiesInput(
+            session_id=self._input.session_id, properties=properties, epoch=live.open.handle.epoch
+        )
+        try:
+            kept = await self._calls.set_properties(request)
+        except HelixError as error:
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+        live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
+        return True
+
+    async def _on_set_properties(self, properties: SessionProperties) -> bool:
+        return await self._set(properties)
 
     async def _on_close(self) -> None:
         self._live.close = True
         self._live.goes()
 
-    async def _on_rewind(self, request: RewindRequest) -> RewindResult:
-        return await self._rewound(request)
-
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
-        return await self._rewound(request)
-
-    async def _rewound(self, request: RewindRequest | TakeBackRequest) -> RewindResult:
         if not self._live.closing:
             result = await self._live.rewinds.wait_for(request)
             if result.done or self._live.unopened is None:
@@ -370,4 +500,5 @@ class Handlers:
         return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:
-        return self._live.status_of(self._input)
+        info, failing = self._live.status_of(self._input), self._calls.roll_outs.failing
+        return info.model_copy(update={"failing": failing}) if failing else info

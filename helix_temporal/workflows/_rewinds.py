@@ -14,7 +14,7 @@ from helix_temporal.models.handles import (
     TakeBackResult,
 )
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import ReopenHeads, RewindRequest, RewindResult, UserMessage
+from helix_temporal.models.sessions import ReopenHeads, RewindResult, UserMessage
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._conversation import Conversation, open_conversation, remembered_if_unclear
@@ -32,7 +32,7 @@ class PendingRewind:
         before: Messages that waited when it came: their turn is first.
     """
 
-    request: RewindRequest | TakeBackRequest
+    request: TakeBackRequest
     before: frozenset[str] = frozenset()
     result: RewindResult | None = None
 
@@ -47,25 +47,15 @@ class Rewinds:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    async def wait_for(self, request: RewindRequest | TakeBackRequest) -> RewindResult:
+    async def wait_for(self, request: TakeBackRequest) -> RewindResult:
         """The result of this request; sent again under its id it is the same request."""
-        rewind = self._known(request)
+        rewind = next((each for each in self._pending if each.request.id == request.id), None)
         if rewind is None:
-            # Those of older clients go before messages, as they always did.
-            orderly = isinstance(request, TakeBackRequest)
-            rewind = PendingRewind(request, frozenset(self._inbox.waiting) if orderly else frozenset())
+            rewind = PendingRewind(request, frozenset(self._inbox.waiting))
             self._pending.append(rewind)
         await workflow.wait_condition(lambda: rewind.result is not None)
         assert rewind.result is not None
         return rewind.result
-
-    def _known(self, request: RewindRequest | TakeBackRequest) -> PendingRewind | None:
-        if isinstance(request, RewindRequest):
-            return None
-        for each in self._pending:
-            if isinstance(each.request, TakeBackRequest) and each.request.id == request.id:
-                return each
-        return None
 
     @property
     def due(self) -> bool:
@@ -109,63 +99,57 @@ async def carry_out(
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
         return None
     messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
+    if opened is not None:
+        inbox.put_first(opened.under_way)
     told: dict[str, Any] = {"messages": messages} if messages else {}
-    rewind.result = TakeBackResult(done=True, head=plan.head or talk.head, **told)
+    rewind.result = TakeBackResult(done=True, head=plan.head, **told)
     return opened
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    to: Head
-    found: PlanTakeBackResult | None = None
-    tried: bool = False
+    found: PlanTakeBackResult
+    tried: bool
 
     @property
     def cuts(self) -> bool:
         """Also where the open that did it failed: the epoch that it took is not known."""
-        return self.found is None or not self.found.done or self.tried
+        return self.tried or not self.found.done
 
     @property
-    def head(self) -> Head | None:
-        """What was answered, or would have been, when it was carried out; None if it was not."""
-        return self.found.record.to if self.found is not None and self.found.done else None
+    def head(self) -> Head:
+        """What was answered, or would have been, when it was carried out; else where it is cut."""
+        return self.found.record.to if self.found.done else self.found.to
 
 
-async def _plan(calls: TemporalCalls, talk: Conversation, request: RewindRequest | TakeBackRequest) -> _Plan:
-    if isinstance(request, RewindRequest):
-        return _Plan(request.to)
-    tried = request.id in talk.tried
+async def _plan(calls: TemporalCalls, talk: Conversation, request: TakeBackRequest) -> _Plan:
     wanted = PlanTakeBackInput(
-        session_id=talk.request.session_id,
-        thread_id=talk.request.thread_id,
-        request=request,
-        epoch=talk.handle.epoch,
-        **({"tried": True} if tried else {}),
+        session_id=talk.request.session_id, thread_id=talk.request.thread_id, request=request
     )
-    found = await calls.plan_take_back(wanted)
-    return _Plan(found.to, found, tried)
+    return _Plan(await calls.plan_take_back(wanted), request.id in talk.tried)
 
 
 async def _cut(
-    calls: TemporalCalls, talk: Conversation, request: RewindRequest | TakeBackRequest, plan: _Plan
+    calls: TemporalCalls, talk: Conversation, request: TakeBackRequest, plan: _Plan
 ) -> OpenSessionResult:
-    changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.to, "fork_from": None}
-    if plan.found is not None:
-        changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
-    if isinstance(request, TakeBackRequest) and request.checkpoint is not None:
+    changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
+    changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
+    if request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
     if talk.tried:
         changes["tried"] = talk.tried
     # Whether or not it took effect: where the thread stands then, it is opened again.
-    heads = ReopenHeads(known=talk.head, turn_start=talk.head)
+    heads, epoch = ReopenHeads(known=talk.head, turn_start=talk.head), talk.handle.epoch
     try:
         with remembered_if_unclear(calls, talk, heads):
             opened = await open_conversation(calls, talk.request.model_copy(update=changes))
     except (HelixError, ActivityError):
-        if isinstance(request, TakeBackRequest) and request.id not in talk.tried:
+        if request.id not in talk.tried:
             talk.tried = (*talk.tried, request.id)
         raise
     talk.opened(opened.handle)
+    if opened.reset:
+        talk.went_on(plan.found.to.position, epoch)
     return opened
 
 
@@ -173,6 +157,6 @@ def _put(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, .
     """Together they become one turn; who asks for one of them gets that turn's answer."""
     if cut is not None:
         inbox.forget_after(cut.position)
-    messages = plan.found.record.messages if plan.found is not None else ()
+    messages = plan.found.record.messages
     inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
     return messages

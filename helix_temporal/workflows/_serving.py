@@ -1,7 +1,7 @@
 """Turns of a session: served, suspended, gone on with, given up."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 
@@ -14,7 +14,7 @@ from helix_temporal.models.sessions import (
     Status,
     SuspendedTurn,
 )
-from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.steps import ReopenHeads, RunStepResult
 from helix_temporal.models.suspensions import INTERRUPTED, WENT_ON
 from helix_temporal.workflows._calls import TemporalCalls, is_cancelled
 from helix_temporal.workflows._conversation import reopen
@@ -26,6 +26,11 @@ from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, Values, taken
 
 _WAITS_ON: Final = "waits-on"
+_LEFT_TOGETHER: Final = "left-together"
+_BOUNDED: Final = "bounded-turns"
+TURN_MESSAGES: Final = 100
+TURN_BYTES: Final = 512 * 1024
+"""Messages of one turn are the input of one activity, which has 2 MB at most."""
 _NOTES: Final = 20
 """Notes on the session store that an execution keeps, the newest."""
 _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
@@ -45,7 +50,7 @@ class Serving:
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
-        entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before))
+        entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before, self._most()))
         if not entries:
             return
         self._live.status = Status.RUNNING
@@ -123,6 +128,7 @@ class Serving:
 
     def _turn(self) -> Turn:
         self._live.waits.sleepers.ending = False
+        self._calls.children.archive = self._live.options.archive
         turn = self._live.turn = Turn(
             self._calls,
             self._live.open,
@@ -131,8 +137,27 @@ class Serving:
             values=self._values.unsaved(),
             changed=self._values.changed(),
             waits=self._live.waits,
+            archive=self._live.options.archive,
+            settles=self._settle,
+            adopts=self._live.inbox.adopt,
         )
         return turn
+
+    def _most(self) -> int | None:
+        """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
+        fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
+        return fit if fit < len(self._live.inbox) and workflow.patched(_BOUNDED) else None
+
+    def _settle(self, result: RunStepResult) -> bool:
+        """Tell those whose messages were answered before; those that a step left have their turn next."""
+        inbox = self._live.inbox
+        if len(inbox.taken) < 2 or (result.left and not workflow.patched(_LEFT_TOGETHER)):
+            return False
+        answers = {each.message_id: each.answer for each in result.answers}
+        for each in result.dropped:
+            inbox.tell(each, answers.get(each))
+        inbox.leave(result.left)
+        return True
 
     async def _follow(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
@@ -160,7 +185,11 @@ class Serving:
             live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
         finally:
+            if turn.caught_up is not None:
+                live.turns, live.usage = turn.caught_up.turns, turn.caught_up.usage
+                live.waits.remember(turn.caught_up.answered)
             live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-_NOTES:]
+            live.note_losses()
             live.turn, live.turn_task, live.aborting = None, None, False
             live.status, live.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
@@ -178,17 +207,27 @@ class Serving:
 
     async def _abandon(self, run_id: str | None, start: Head) -> None:
         """Cut what the turn left in the thread: a late attempt of its step must not bring it back."""
-        heads = ReopenHeads(known=start, turn_start=start)
-        await reopen(self._calls, self._live.open, heads, abandoned=run_id)
-        self._live.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+        heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
+        epoch = talk.handle.epoch
+        opened = await reopen(self._calls, talk, heads, abandoned=run_id)
+        if opened.reset:
+            talk.went_on(start.position, epoch)
+        # What was finished before anybody could stop it stays.
+        finished: dict[str, Any] = {"in_thread": True} if talk.head.position > start.position else {}
+        interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
+        self._live.inbox.finish(interrupted)
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         self._calls.children.dismiss(self._live.open.request)
+        entries = [*entries, *(each for each in self._live.inbox.taken if each not in entries)]
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
             self._live.inbox.put_back([*result.dropped, *result.left])
-        self._live.inbox.finish(ask_result(result), answer=result.answer)
+        self._live.inbox.finish(self._live.finish_result(ask_result(result)), answer=result.answer)
         apart = {*result.dropped, *result.left}
+        if not apart and not self._live.inbox and not self._live.rewinds:
+            # What was applied again after a reset came before this.
+            self._live.open.since = None
         fresh = [entry for entry in entries if entry.message.id not in apart]
         if not fresh:
             return

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal.errors import NotArchivedError
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -25,6 +26,7 @@ from helix_temporal.workflows._calls import (
     cancels,
     is_cancelled,
 )
+from helix_temporal.workflows._clock import now_ms
 from helix_temporal.workflows._conversation import Conversation, open_conversation
 from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe, is_lost
@@ -68,7 +70,7 @@ class AgentSession:
         stops = Stops(input, self._live, self._calls)
         stops.register()
         Handlers(input, self._live, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._live, input.thread)
+        self._submissions = Submissions(self._live, input.session_id, input.thread)
         self._submissions.register()
 
     @property
@@ -111,8 +113,8 @@ class AgentSession:
             if not workflow.in_workflow():  # the same, met by a clean-up further in
                 self._live.rested = True
                 raise
-            failure, self._live.error = error, describe(error)
-            self._live.end(ExitReason.FAILED, Status.FAILED)
+            failure = error
+            self._failed(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
@@ -143,18 +145,21 @@ class AgentSession:
                 metadata=self._input.metadata,
                 parent=self._input.parent,
                 options=self._input.named_options,
+                again=_was_reset(self._input),
             ),
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = Conversation.of(request, carried)
+            self._live.talk, self._live.lost = Conversation.of(request, carried, now_ms), carried.lost
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
             if carried.suspended is not None:
                 self._live.take_up(carried.suspended)
             return
+        properties = given(properties=self._input.properties)
         try:
-            opened = await open_conversation(self._calls, request)
+            # A later open must not set them again.
+            opened = await open_conversation(self._calls, request.model_copy(update=properties))
         except OpenedAllTheSame as cancelled:
             self._adopt(request, cancelled.opened)
             raise
@@ -164,7 +169,20 @@ class AgentSession:
     def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult) -> None:
         self._calls.policy = opened.policy
         self._live.options = opened.options or self._live.options
-        self._live.talk = Conversation(request, opened.handle, opened.facts)
+        self._live.expires_at = opened.expires_at
+        archives = opened.policy.archives
+        settled = given(metadata=opened.metadata) | ({"again": False} if request.again else {})
+        self._live.talk = Conversation(
+            request.model_copy(update=settled),
+            opened.handle,
+            opened.facts,
+            archives=archives,
+            now=now_ms,
+            tracing_context=opened.tracing_context,
+        )
+        if request.again:
+            self._live.talk.went_on(0, 0)
+        self._live.inbox.put_first(opened.under_way)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
         self._values.known = Known.of(opened.values, stale=opened.stale_values)
@@ -223,7 +241,8 @@ class AgentSession:
                 if timeout is None or live.has_work:
                     continue
                 pause *= 2
-                await catch_up(self._calls, live.open)
+                await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
+                live.note_losses()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
 
@@ -267,7 +286,8 @@ class AgentSession:
             stale_values=self._values.known.stale,
             notes=self._live.notes,
             **self._live.waits.carried(),
-            **given(stopping=self._live.stopping),
+            **({} if self._live.expires_at is None else {"expires_at": self._live.expires_at}),
+            **given(stopping=self._live.stopping, lost=self._live.lost),
             **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
@@ -278,7 +298,12 @@ class AgentSession:
                 Status.INTERRUPTED,
             )
             raise asyncio.CancelledError
-        further = {"carried": carried, "messages": (), "options": self._live.options}
+        further = {
+            "carried": carried,
+            "messages": (),
+            "options": self._live.options,
+            "metadata": self._live.open.request.metadata,
+        }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
     async def _rest(self) -> bool:
@@ -351,7 +376,7 @@ class AgentSession:
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        ended = committed > self._live.turn_start.position
+        ended = committed > self._live.turn_start.position or self._live.kept
         self._give_up(in_thread=ended, waits=self._serving.waits_on and not ended)
         if self._live.talk is not None:
             await self._events.ended(self._finaliser())
@@ -362,13 +387,14 @@ class AgentSession:
         if waits:
             self._live.inbox.give_up(self._live.suspended(in_thread=True))
         elif self._live.exit is ExitReason.FAILED:
-            failed = AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
+            failed = self._live.finish_result(
+                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
+            )
             # One that could not even be opened would fail again for those who only wait.
             self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
         else:
-            self._live.inbox.give_up(
-                AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
-            )
+            ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
+            self._live.inbox.give_up(self._live.finish_result(ended))
 
     async def _drain(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""
@@ -389,6 +415,12 @@ class AgentSession:
     def _unsaved(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         return self._values.unsaved(), self._values.changed()
 
+    def _failed(self, failure: Exception) -> None:
+        self._live.error = describe(failure)
+        if isinstance(failure, NotArchivedError):
+            self._live.keep_unarchived(committed=bool(failure.facts.get("committed")))
+        self._live.end(ExitReason.FAILED, Status.FAILED)
+
     def _fail(self, failure: Exception) -> NoReturn:
         kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
         result = self._live.result_of(self._input)
@@ -397,3 +429,11 @@ class AgentSession:
 
 def _first(*seconds: float | None) -> float | None:
     return min((each for each in seconds if each is not None), default=None)
+
+
+def _was_reset(input: SessionInput) -> bool:
+    """Whether this run is one that was reset, and begins anew all the same."""
+    info = workflow.info()
+    return (
+        input.carried is None and info.continued_run_id is None and info.run_id != info.first_execution_run_id
+    )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from helix_temporal.models.children import RoutedSubmit
+from helix_temporal.models.states import is_past
 from helix_temporal.models.suspensions import ChildWait, KnownCall, PendingCall, pending_below
 from helix_temporal.models.tool_results import ToolResult
 
@@ -123,7 +124,7 @@ class Sleepers:
         wait = self._asleep.pop(at, None)
         if wait is None:
             return None
-        late = wait.until is not None and wait.until <= self.clock()
+        late = is_past(wait.until, self.clock())
         letters = self._letters.pop(wait.session_id, []) if wait.calls else []
         return Woken(wait, tuple(letters), ends=self.ending, late=late)
 
@@ -151,7 +152,9 @@ class Sleepers:
     def _wakes(self, wait: ChildWait) -> bool:
         if not wait.calls:
             return not self.is_asleep(wait.session_id)
-        return wait.session_id in self._letters or any(each <= self.clock() for each in _deadlines(wait))
+        return wait.session_id in self._letters or any(
+            is_past(each, self.clock()) for each in _deadlines(wait)
+        )
 
 
 @dataclass(slots=True)

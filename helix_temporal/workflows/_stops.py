@@ -6,7 +6,7 @@ from temporalio import workflow
 
 from helix_temporal.models.sessions import SessionInput, StopRequest, StopResult
 from helix_temporal.workflows._calls import TemporalCalls
-from helix_temporal.workflows._live import Live
+from helix_temporal.workflows._live import Live, accept_update
 
 
 class Stops:
@@ -17,7 +17,7 @@ class Stops:
 
     def register(self) -> None:
         """Make the update and the parent's signal known to the workflow."""
-        workflow.set_update_handler("stop", self._on_stop)
+        workflow.set_update_handler("stop", self._on_stop, validator=accept_update)
         workflow.set_signal_handler("interrupt", self._on_interrupt)
 
     async def supersede_below(self) -> None:

@@ -4,7 +4,7 @@ A call is one activity with the time-outs and retries of store operations.  It s
 however often it is tried, it takes effect once.  Errors come as what they are, e.g. `StaleStateError`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
@@ -21,6 +21,7 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
 )
 from helix_temporal.models.locks import AcquireLockInput, LockInfo, RefreshLockInput, ReleaseLockInput
+from helix_temporal.models.messages import Message
 from helix_temporal.models.queries import DEFAULT_LIMIT, Page, SessionSnapshot
 from helix_temporal.models.runs import RunChange
 from helix_temporal.models.sessions import CallPolicy
@@ -41,12 +42,12 @@ from helix_temporal.models.usage import (
     UsageEntriesInput,
     UsageEntry,
     UsageKind,
-    UsagePage,
     UsageQuery,
     UsageRollup,
     UsageRollupInput,
 )
-from helix_temporal.workflows._calls import OPEN_POLICY, TemporalCalls, typed
+from helix_temporal.workflows._calls import OPEN_POLICY
+from helix_temporal.workflows.calls import call
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -61,12 +62,12 @@ class StoreCalls:
     """
 
     def __init__(self, *, policy: CallPolicy = OPEN_POLICY, task_queue: str | None = None) -> None:
-        self._options = TemporalCalls(policy).store_options()
+        self._policy, self._options = policy, workflow.ActivityConfig()
         if task_queue is not None:
             self._options["task_queue"] = task_queue
 
     async def _call(self, method: Callable[[Any, P], Awaitable[R]], request: P) -> R:
-        return await typed(workflow.execute_activity_method(method, request, **self._options))
+        return await call(method, request, policy=self._policy, **self._options)
 
 
 class FencedCalls(StoreCalls):
@@ -126,11 +127,13 @@ class CheckpointCalls(FencedCalls):
         step: StepCommit,
         next_state: SessionState | StateChange,
         *,
+        messages: Sequence[Message] = (),
         run: RunChange | None = None,
         expected_version: int | None = None,
     ) -> CommitResult:
-        """As `CheckpointStore.save_state_and_promote_staging`, without messages."""
+        """As `CheckpointStore.save_state_and_promote_staging`."""
         whole = isinstance(next_state, SessionState)
+        given: dict[str, Any] = {"messages": tuple(messages)} if messages else {}
         request = CommitStepInput(
             session_id=session_id,
             step=step,
@@ -139,6 +142,7 @@ class CheckpointCalls(FencedCalls):
             run=run,
             expected_version=expected_version,
             epoch=self._epoch,
+            **given,
         )
         return await self._call(CheckpointActivities.commit, request)
 
@@ -253,6 +257,6 @@ class UsageCalls(StoreCalls):
         request = UsageRollupInput(session_id=session_id, include_sub_agents=include_sub_agents)
         return (await self._call(UsageActivities.rollup, request)).rollup
 
-    async def query(self, query: UsageQuery) -> UsagePage:
+    async def query(self, query: UsageQuery) -> Page[UsageEntry]:
         """Entries of all sessions, by pages."""
         return await self._call(UsageActivities.query, query)

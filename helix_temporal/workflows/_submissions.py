@@ -22,8 +22,8 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 class Submissions:
     """Takes answers for one session, and those below it; the workflow of each is their only writer."""
 
-    def __init__(self, live: Live, thread_id: str) -> None:
-        self._live, self._thread_id = live, thread_id
+    def __init__(self, live: Live, session_id: str, thread_id: str) -> None:
+        self._live, self._session_id, self._thread_id = live, session_id, thread_id
         self._handing = 0
 
     @property
@@ -72,8 +72,17 @@ class Submissions:
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
+        await self._ready_for(request)
+        if not self._live.closing:
+            self._live.check_not_expired(self._session_id)
+        return await self._take(request)
+
+    async def _ready_for(self, request: SubmitInput) -> None:
+        await workflow.wait_condition(lambda: self._live.closing or self._knows(request.call))
+
+    async def _take(self, request: SubmitInput) -> SubmitReply:
         live = self._live
-        await workflow.wait_condition(lambda: live.closing or self._knows(request.call))
+        await self._ready_for(request)
         if live.closing:
             return self._ending()
         if request.call == RESUME:
@@ -132,7 +141,7 @@ class Submissions:
                 self._live.waits.remember_below(each)
 
     async def _on_submit_for(self, routed: RoutedSubmit) -> None:
-        reply = await self._on_submit(routed.request)
+        reply = await self._take(routed.request)
         await reply_to(routed, reply.submission)
 
     def _on_submitted(self, reply: RoutedReply) -> None:

@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from temporalio.exceptions import ActivityError
+
+from helix_temporal.errors import HelixError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall, Usage, why_not_run
-from helix_temporal.models.steps import RunStepResult, StepInput, ToolInput, ToolResult
+from helix_temporal.models.steps import AgentFactsInput, RunStepResult, StepInput, ToolInput, ToolResult
 from helix_temporal.models.suspensions import AnsweredCall, ChildWait
 from helix_temporal.workflows._calls import Calls, ToolFailedError, heeding
 from helix_temporal.workflows._conversation import Conversation, present
 from helix_temporal.workflows._sleepers import Sleepers
 from helix_temporal.workflows._waits import Waits
 
+_ADDED: Final = "tools-added-since"
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
 
 
@@ -104,7 +108,7 @@ class ToolCalls:
     async def _tool(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
     ) -> ToolResult | ChildWait:
-        facts = self._talk.facts.tool(call.name)
+        facts = self._talk.facts.tool(call.name) or await self._added(result, ordinal, call)
         if facts is None:
             known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
@@ -112,6 +116,20 @@ class ToolCalls:
         if told is not None:
             return ToolResult(text=told, is_error=True)
         return await self._run_tool(facts, run_id, result, ordinal, call)
+
+    async def _added(self, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolFacts | None:
+        """A tool that the agent has got since the session was opened, or by a worker that is newer.
+
+        The worker that ran the step has offered it to the model; ours did not know of it.
+        """
+        if ordinal in result.unknown or not self._calls.patched(_ADDED):
+            return None
+        wanted = AgentFactsInput(agent=self._talk.request.agent, tools=(call.name,))
+        try:
+            self._talk.facts = await self._calls.agent_facts(wanted)
+        except (HelixError, ActivityError):
+            return None  # no worker has it any more
+        return self._talk.facts.tool(call.name)
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
@@ -132,7 +150,7 @@ class ToolCalls:
                     run_id=run_id,
                     epoch=self._talk.handle.epoch,
                     step=self._step(),
-                    **present(metadata=request.metadata or None),
+                    **present(metadata=request.metadata or None, tracing_context=self._talk.tracing_context),
                 ),
             )
         except ToolFailedError as failed:

@@ -1,13 +1,14 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.errors import FencedError, HeadMovedError, SessionInterruptedError
+from helix_temporal.errors import FencedError, HeadMovedError, HelixError, SessionInterruptedError
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
+from helix_temporal.models.slices import ArchiveMode
 from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionResult,
@@ -56,6 +57,10 @@ class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
     """The record lost this turn's steps: it starts over from its beginning."""
 
 
+class _GoesOn(_RunAgain):
+    """The workflow was reset, and the thread has gone on: so does the turn, behind what is finished there."""
+
+
 class Turn:
     """One turn of a session.
 
@@ -64,10 +69,15 @@ class Turn:
         took_values: The application's values are in the thread with one of its steps.
         run_id: Names the turn in the session store; another one when it is run again.
         promoted: The application's values after tools' staged changes went into them.
+        caught_up: The session as it was opened when the turn went on behind turns that it did not know of.
         notes: What had to be put right in the session store.
 
     Args:
         waits: For calls that a client or a person answers; None where nobody can be waited for.
+        archive: As in `SessionOptions`.
+        settles: Told of a step whose messages are not all its own: those that were answered before, and
+            those that are left for the next turn; false if they stay with this turn to its end.
+        adopts: Told of messages that this turn takes over, since after a reset theirs stands unfinished.
     """
 
     def __init__(
@@ -80,8 +90,14 @@ class Turn:
         values: dict[str, Any] | None = None,
         changed: tuple[str, ...] | None = None,
         waits: Waits | None = None,
+        archive: ArchiveMode | None = None,
+        settles: Callable[[RunStepResult], bool] = lambda _: False,
+        adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
         self._calls, self._talk, self._waits = calls, conversation, waits
+        self._archive = {} if archive is None else {"archive": archive}
+        self._settles, self._adopts = settles, adopts
+        self.caught_up: OpenSessionResult | None = None
         self._number, self._max_steps = number, max_steps
         self._values = {} if values is None else {"values": values, "changed": changed}
         self.took_values = False
@@ -91,7 +107,8 @@ class Turn:
         self._left: tuple[str, ...] = ()
         self._tools = ToolCalls(calls, conversation, number, lambda: self.steps)
         self._start = conversation.head
-        self._reopens = 0
+        self._reopens = self._again = 0
+        self._epoch_before = 0
         self.interrupted = False
         self.steps = 0
         self._used = Usage()
@@ -142,7 +159,7 @@ class Turn:
         except _RunAgain as lost:
             if not again and lost.__cause__ is not None:
                 raise lost.__cause__ from None
-        self._begins_again()
+            self._begins_again(lost)
         self.interrupted = True
         return await self._until_over(None, ())
 
@@ -151,22 +168,28 @@ class Turn:
         self._messages, self._left = suspended.messages, suspended.left
         self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
         self.run_id = self._first_run_id = suspended.run_id or self.run_id
-        return RunStepResult(head=suspended.head, calls=suspended.calls, waiting=suspended.waiting)
+        waits = {each.at for each in suspended.waiting}
+        unknown = tuple(at for at in range(len(suspended.calls)) if at not in waits)
+        return RunStepResult(
+            head=suspended.head, calls=suspended.calls, waiting=suspended.waiting, unknown=unknown
+        )
 
     async def _until_over(self, resumed: RunStepResult | None, dropped: tuple[str, ...]) -> TurnResult:
-        users = tuple(_user_input(message) for message in self._messages)
         while True:
+            users = tuple(_user_input(message) for message in self._messages)
             try:
                 return await self._run(users, resumed, dropped)
-            except _RunAgain:
+            except _RunAgain as again:
                 resumed = None
-                self._begins_again()
+                self._begins_again(again)
 
-    def _begins_again(self) -> None:
-        self._talk.turns_run_again += 1
+    def _begins_again(self, why: _RunAgain) -> None:
+        if not isinstance(why, _GoesOn):
+            self._talk.turns_run_again += 1
         self.took_values = False
-        # The session store may have committed the run whose steps the record lost.
-        self.run_id = f"{self._first_run_id}.{self._talk.turns_run_again}"
+        self._again += 1
+        # The session store may have committed the run whose steps the record lost, or has gone on behind.
+        self.run_id = f"{self._first_run_id}.{self._again}"
 
     async def _run(
         self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
@@ -177,6 +200,7 @@ class Turn:
             result, resumed = resumed or await self._step(inputs), None
             dropped = dropped or result.dropped
             self._left = self._left or result.left
+            self._part_with_others(result)
             if not result.calls:
                 self._committed(result)
                 return self._answered(result, dropped, stepped=result.head != before)
@@ -185,7 +209,7 @@ class Turn:
             self.interrupted = self.interrupted or result.stop is not None
             outcomes, answers = await self._outcomes(result, dropped)
             if self._rewinds(outcomes):
-                await self._reopen(before)
+                self._check_reset(await self._reopen(before), before)
                 if self._talk.head != before:
                     raise _RunAgain
                 continue
@@ -195,6 +219,12 @@ class Turn:
             reason = self._ends(outcomes)
             if reason is not None:
                 return await self._end(inputs, reason, dropped)
+
+    def _part_with_others(self, result: RunStepResult) -> None:
+        """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
+        if (result.left or result.dropped) and self._settles(result):
+            apart = {*result.left, *result.dropped}
+            self._messages = tuple(each for each in self._messages if each.id not in apart)
 
     async def _outcomes(
         self, result: RunStepResult, dropped: tuple[str, ...]
@@ -301,6 +331,7 @@ class Turn:
                     inputs=inputs,
                     run_id=self.run_id,
                     reason=reason,
+                    **self._archive,
                     **answered,
                 )
             )
@@ -311,7 +342,9 @@ class Turn:
         return self._turn_result(reason, dropped=dropped)
 
     def _committed(self, result: RunStepResult) -> None:
-        self.promoted, self.notes = result.values, result.notes
+        if result.values is not None:
+            self.promoted = result.values
+        self.notes = result.notes
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
         return TurnResult(
@@ -335,6 +368,8 @@ class Turn:
                     turn=self._number,
                     run_id=self.run_id,
                     **({} if self.took_values else present(**self._values)),
+                    **self._archive,
+                    **present(since=talk.since, tracing_context=talk.tracing_context),
                     **answered,
                 )
             )
@@ -366,8 +401,9 @@ class Turn:
                 if self._reopens > REOPENS:
                     raise
                 opened = await self._reopen(head, tuple(each.id for each in inputs), answered=answered)
-                if opened.taken_back:
-                    # After a reset: what was taken back stays gone, and the turn begins where it is.
+                self._check_reset(opened, head, moved)
+                if opened.taken_back or self._talk.head.position < self._start.position:
+                    # What the stores have lost stays gone: the turn begins where the thread is.
                     self._start = self._talk.head
                     raise _RunAgain from moved
                 kept = self._talk.head.position - head.position
@@ -379,10 +415,32 @@ class Turn:
                     raise _RunAgain from moved
                 raise
 
+    def _check_reset(self, opened: OpenSessionResult, head: Head, moved: HelixError | None = None) -> None:
+        """After a reset, go on where the thread has: what was finished, or taken back, stays so."""
+        if not opened.reset:
+            return
+        self._talk.went_on(self._start.position, self._epoch_before)
+        if not self._take_over(opened.under_way) and self._talk.head == head:
+            return
+        self._start, self.caught_up = self._talk.head, opened
+        # What the application had not saved is merged with what the thread has saved since.
+        self.promoted, self._values = dict(opened.values or {}), {}
+        raise _GoesOn from moved
+
+    def _take_over(self, messages: tuple[UserMessage, ...]) -> bool:
+        """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
+        if not messages:
+            return False
+        known, first = {each.id for each in self._messages}, {each.id for each in messages}
+        self._adopts(messages)
+        self._messages = (*messages, *(each for each in self._messages if each.id not in first))
+        return not first <= known
+
     async def _reopen(
         self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True
     ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
+        self._epoch_before = self._talk.handle.epoch
         return await reopen(self._calls, self._talk, heads)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from helix_temporal.models._json import canonical
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
-from helix_temporal.models.states import Submission
+from helix_temporal.models.states import Submission, is_past
 from helix_temporal.models.suspensions import (
     DENIED,
     NO_ANSWER,
@@ -154,7 +154,7 @@ class Waits:
             return Submission(status="submitted" if mine else "already_completed", completed_at=before.when)
         if call is None:
             return Submission(status="not_pending")
-        if call.until is not None and call.until < now:
+        if is_past(call.until, now):
             self._expire(call, now)
             return Submission(status="expired")
         outcome = request.outcome
@@ -167,7 +167,7 @@ class Waits:
         """Give up calls whose deadline has passed."""
         now = self._clock()
         for call in self._unanswered():
-            if call.until is not None and call.until <= now:
+            if is_past(call.until, now):
                 self._expire(call, now)
 
     def give_up(self, why: str) -> None:

@@ -184,6 +184,13 @@ async def test_events_come_whole_however_they_are_cut(size: int) -> None:
     assert await read(*[data[at : at + size] for at in range(0, len(data), size)]) == EVENTS
 
 
+@pytest.mark.parametrize("data", ["no", '{"x":', "[" * 100_000])
+def test_an_event_that_cannot_be_read_is_a_cut_stream(data: str) -> None:
+    """The attempt is made again, rather than the session failing by what a provider sent."""
+    with pytest.raises(ModelStreamEndedError, match="no JSON"):
+        ServerEvent("", data).json("x")
+
+
 async def test_what_breaks_while_reading_is_a_cut_stream() -> None:
     """Whatever the library calls it."""
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from helix_temporal.cli._app import app
 from helix_temporal.devstack import seaweedfs, temporal
 from helix_temporal.settings import Settings
 from tests.architecture._project import ROOT
@@ -82,19 +85,37 @@ def test_workers_come_by_profile_and_wait_for_all_servers(compose: dict[str, Any
 def test_tables_are_made_once_before_the_workers(compose: dict[str, Any]) -> None:
     """Workers refuse to start on tables of an older version, also at the second ``up``."""
     migrate, worker = compose["services"]["migrate"], compose["services"]["session-worker"]
-    command = [*migrate["entrypoint"], *migrate["command"]]
-    assert command == ["helix-temporal", "migrate"]
+    assert migrate["command"] == ["migrate"]
     assert migrate["environment"] == worker["environment"]
     assert migrate["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     # A job: started again it would run for ever.
     assert migrate["restart"] == "no"
 
 
-def test_the_worker_image_has_the_command_line() -> None:
-    """Migrations run from it; without its extra the command only says how to get it."""
-    dockerfile = (ROOT / "workers" / "Dockerfile").read_text()
-    assert '".[cli]"' in dockerfile
-    assert '"helix-temporal[cli]"' in dockerfile
+@pytest.mark.parametrize(
+    ("extras", "built", "installed"),
+    [
+        ("", "/wheels .", "/wheels helix-temporal"),
+        ("anthropic,web", "/wheels .[anthropic,web]", "/wheels helix-temporal[anthropic,web]"),
+    ],
+)
+def test_the_worker_image_takes_extras(extras: str, built: str, installed: str) -> None:
+    """An agent that uses a provider's library is otherwise served by an image that nobody can build."""
+    dockerfile = (ROOT / "workers" / "Dockerfile").read_text().replace("\\\n", " ")
+    commands = [line.replace("&&", ";") for line in re.findall(r"^RUN .*$", dockerfile, re.MULTILINE)]
+    # What the shell makes of the lines, without running any program of them.
+    shown = [re.sub(r"^RUN (--mount=\S+ )?", "echo ", command).split(" ;")[0] for command in commands]
+    ran = subprocess.run(
+        ["sh", "-c", ";".join(shown)],
+        env={"EXTRAS": extras},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wheel, install = ran.stdout.splitlines()
+    assert wheel.endswith(built)
+    assert install.replace("=/wheels", " /wheels").endswith(installed)
+    assert dockerfile.count("ARG EXTRAS") == 2  # an argument ends with its stage
 
 
 def test_the_environment_of_the_workers_is_read_by_settings(compose: dict[str, Any]) -> None:
@@ -138,8 +159,11 @@ def test_what_the_worker_image_copies_is_there_and_let_through() -> None:
 
 def test_the_commands_of_the_workers_are_there(compose: dict[str, Any]) -> None:
     """A renamed worker would be found at its first deployment."""
-    commands = [compose["services"][name]["command"][0] for name in sorted(WORKERS)]
-    assert [command for command in commands if not (ROOT / command).is_file()] == []
+    commands = {compose["services"][name]["command"][0] for name in WORKERS}
+    assert commands == {"worker", "maintenance"}
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert commands <= group.commands.keys()
 
 
 def test_actions_of_ci_are_pinned_by_commit_and_have_no_rights_by_default() -> None:

@@ -47,6 +47,60 @@ def about(wheel: Path, files: set[str]) -> Message:
         return Parser().parsestr(archive.read(name).decode())
 
 
+ONLY: str = """
+import sys
+from importlib import metadata
+
+allowed = set(sys.argv[1].split(","))
+tops = {top for top, dists in metadata.packages_distributions().items() if not allowed & set(dists)}
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in tops:
+            raise ModuleNotFoundError(f"No module named {name!r}: a plain pip install brings none", name=name)
+
+sys.meta_path.insert(0, Refuse())
+sys.argv[:] = ["helix-temporal", *sys.argv[2:]]
+from helix_temporal.cli import main
+main()
+"""
+"""The command line with the distributions that are named, and no others."""
+
+
+def closure(names: set[str]) -> set[str]:
+    """These distributions and all that they require, as their metadata name them."""
+    found: dict[str, str] = {}
+    left = {canonicalize_name(name) for name in names}
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        distribution = metadata.distribution(name)
+        found[name] = distribution.metadata["Name"]
+        for text in distribution.requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                left.add(canonicalize_name(requirement.name))
+    return set(found.values())
+
+
+@pytest.mark.parametrize("command", ["", "worker", "thread show"])
+def test_the_command_line_needs_no_extra(command: str, about: Message) -> None:
+    """After a plain ``pip install`` each command is there, and says what it does."""
+    required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
+    core = {requirement.name for requirement in required if requirement.marker is None}
+    allowed = ",".join(sorted(closure(core)))
+    ran = subprocess.run(
+        [sys.executable, "-c", ONLY, allowed, *command.split(), "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert f"helix-temporal {command}".strip() in ran.stdout
+
+
 def pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return dict(line.split("==") for line in lines if line and not line.startswith("#"))
@@ -70,11 +124,11 @@ def test_the_wheel_holds_nothing_else(files: set[str]) -> None:
 
 
 def test_the_core_brings_what_the_design_names(about: Message) -> None:
-    """Command line, servers and tools are extras; an application installs eight libraries."""
+    """Providers, servers and tools are extras; an application installs nine libraries."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
     core = {requirement.name for requirement in required if requirement.marker is None}
     drivers = {"asyncpg", "redis", "aioboto3"}
-    assert core == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", *drivers}
+    assert core == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", "typer", *drivers}
 
 
 def test_the_licence_is_in_the_wheel(about: Message, files: set[str]) -> None:

@@ -22,6 +22,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import SessionWorkflow
 from tests.chaos._agent import AGENT
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings
 from tests.chaos._place import Place, open_place
 from tests.chaos._report import Progress, Report
@@ -64,7 +65,9 @@ class CancelCampaign:
                 nonlocal done, findings
                 async with slots:
                     began = time.monotonic()
-                    found, event = await _Scripted(place, f"c{self._seed}-{cancel.name}").cancelled(cancel)
+                    found, event = await _Scripted(
+                        place, session_id("cancels", self._seed, cancel.name)
+                    ).cancelled(cancel)
                     seconds[cancel.name] = time.monotonic() - began
                 findings += found
                 hit.add(event)
@@ -86,7 +89,7 @@ class CancelCampaign:
 
     async def _uncancelled(self, place: Place) -> int:
         """How long the history of the script is, clean-up included."""
-        script = _Scripted(place, f"c{self._seed}-whole")
+        script = _Scripted(place, session_id("cancels", self._seed, "whole"))
         await script.start()
         for text in SCRIPT:
             await place.people.ask(script.name, text)

@@ -17,6 +17,7 @@ from helix_temporal.models.states import SessionStatus
 from helix_temporal.settings import Settings
 from tests.chaos._blows import BLOWS, Blow, Striker, struck
 from tests.chaos._children import called, check_call
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Ask, Findings, check_thread, malformed
 from tests.chaos._people import read_thread
 from tests.chaos._place import Place, open_place
@@ -43,7 +44,7 @@ class Case:
 
     def name(self, seed: int) -> str:
         """The session's id."""
-        return f"ce{seed}-{self.number}-{self.blow}"
+        return session_id("child ends", seed, self.number, self.blow)
 
 
 class ChildEnds:
@@ -145,7 +146,7 @@ class ChildEnds:
                 async for each in place.client.list_workflows(
                     f"ExecutionStatus = 'Running' AND TaskQueue = '{place.settings.task_queue}'"
                 )
-                if each.id.startswith(f"{_PREFIX}{encode_id(f'ce{self._seed}-')}")
+                if each.id.startswith(f"{_PREFIX}{encode_id(session_id('child ends', self._seed, ''))}")
             ]
             waited = time.monotonic() - began
             if not found or waited > ORPHAN_SECONDS:

@@ -72,7 +72,7 @@ class ChildKillCampaign(KillCampaign):
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
         self._answerers, self._trees = Answerers(people.sessions, seed=self._seed), list[Tree]()
-        return [self._answerers.keep_answering(name, 0) for name in self._names]
+        return [self._answerers.keep_answering(name, 0) for name in self.session_ids]
 
     async def _judge(self, people: People, seconds: float) -> Report:
         await self._answerers.stop()
@@ -80,7 +80,7 @@ class ChildKillCampaign(KillCampaign):
 
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         below, calls = await self._below(threads)
-        events = list(Ledger(self._books).read())
+        events = list(Ledger(self.books).read())
         findings = await self._paid(threads, below, calls, events) if self._keeps_usage else Findings()
         findings += check_books(events, below, self._deaths)
         findings += check_given(self._answerers.given, {**threads, **below}, events)

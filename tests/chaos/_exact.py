@@ -16,6 +16,7 @@ from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
 from tests.chaos._ledger import Ledger
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings, check_books, check_thread
 from tests.chaos._paid import check_paid, read_tree
 from tests.chaos._people import People, read_thread
@@ -79,7 +80,7 @@ class ExactKills:
         return self._directory / f"exact-{self._seed}-{self._flush}-{dies.name}.jsonl"
 
     async def _case(self, client: Client, dies: Dies) -> tuple[Findings, bool]:
-        name = f"e{self._seed}-{self._flush}-{dies.name}"
+        name = session_id("exact kills", self._seed, self._flush, dies.name)
         settings = self._settings.model_copy(update={"task_queue": name})
         options = SessionOptions(idle_timeout=60)
         people = People(client, settings, options=options, seed=self._seed, ask_timeout=40)

@@ -17,6 +17,7 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
 from tests.chaos._ledger import Ledger
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings, check_books, check_thread
 from tests.chaos._people import People, read_thread
 from tests.chaos._report import Progress, Report
@@ -38,8 +39,6 @@ class KillCampaign:
     name = "kills"
     _manner: Mapping[str, Any] = MappingProxyType({})
     """How the people of this campaign ask."""
-    _letter = "k"
-    """Begins the names of its sessions."""
     _aloud = False
     """Whether models say what they think word by word."""
 
@@ -48,10 +47,12 @@ class KillCampaign:
         turns_per_run: int = 6,
         graceful: bool = False,
     ) -> None:  # fmt: skip
-        prefix = f"{'g' if graceful else self._letter}{seed}"
-        self._settings, self._books = quick(settings), directory / f"kills-{prefix}.jsonl"
+        if graceful:
+            self.name = "drains"
+        self._settings = quick(settings)
+        self.books = directory / f"{session_id(self.name, seed)}.jsonl"
         self._random, self._seed = random.Random(seed), seed
-        self._names = [f"{prefix}-{number}" for number in range(sessions)]
+        self.session_ids = [session_id(self.name, seed, number) for number in range(sessions)]
         self._askers = askers
         self._options = SessionOptions(
             idle_timeout=120, max_turns_per_run=turns_per_run, suspend="exit" if seed % 2 else "wait"
@@ -70,7 +71,7 @@ class KillCampaign:
         worker = self._worker()
         asking = [
             asyncio.create_task(people.keep_asking(name, asker, lambda: self._going))
-            for name in self._names
+            for name in self.session_ids
             for asker in range(self._askers)
         ]
         others = [asyncio.create_task(each) for each in self._along(client, people)]
@@ -92,7 +93,7 @@ class KillCampaign:
         return report
 
     def _worker(self) -> WorkerProcess:
-        return WorkerProcess(self._settings, self._books, aloud=self._aloud)
+        return WorkerProcess(self._settings, self.books, aloud=self._aloud)
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
         """What else goes on until the end."""
@@ -147,24 +148,24 @@ class KillCampaign:
     async def _judge(self, people: People, seconds: float) -> Report:
         again = people.asks[-20:]
         wrong = await people.ask_again([ask for ask in again if ask.result is not None])
-        await people.close(self._names)
-        threads = await read_all(self._settings, self._names)
+        await people.close(self.session_ids)
+        threads = await read_all(self._settings, self.session_ids)
         findings = sum(
             (
                 check_thread(name, [ask for ask in people.asks if ask.session == name], threads[name])
-                for name in self._names
+                for name in self.session_ids
             ),
-            start=self._excused(check_books(Ledger(self._books).read(), threads, self._deaths), threads),
+            start=self._excused(check_books(Ledger(self.books).read(), threads, self._deaths), threads),
         )
         findings += Findings(wrong_answers=wrong, others=self._stuck)
         findings += await self._further(threads)
         figures = {
             "kills": len(self._deaths) + len(self._drains),
-            "sessions": len(self._names),
+            "sessions": len(self.session_ids),
             "asks": len(people.asks),
             "asked_again": people.asked_again,
             "messages": sum(map(len, threads.values())),
-            "model_calls": sum(event.kind == "model" for event in Ledger(self._books).read()),
+            "model_calls": sum(event.kind == "model" for event in Ledger(self.books).read()),
             "recovery_median_seconds": round(statistics.median(self._recoveries or [0]), 2),
             "recovery_worst_seconds": round(max(self._recoveries, default=0), 2),
             "seconds": round(seconds, 1),
@@ -172,7 +173,6 @@ class KillCampaign:
             **self._counts(),
         }
         if self._graceful:
-            self.name = "drains"
             figures |= {"drain_worst_seconds": round(max(self._drains, default=0), 2)}
         return Report(self.name, self._seed, findings, figures)
 

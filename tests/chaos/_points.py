@@ -42,7 +42,7 @@ READS: Final = frozenset(
         "sessions.current_run", "sessions.list_runs", "sessions.request_stop", "sessions.get_stop_request",
         "sessions.list_sub_session_refs", "sessions.list", "sessions.list_expired", "checkpoints.list_staged",
         "checkpoints.get", "checkpoints.latest", "checkpoints.list", "checkpoints.snapshot",
-        "usage.entries", "usage.rollup", "usage.query",
+        "usage.entries", "usage.rollup", "usage.query", "sessions.find",
     )
 )  # fmt: skip
 """Say where the thread stands now: a late attempt may see more than its successor did."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from helix_temporal.devstack import Valkey
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings
 from tests.chaos._people import read_thread
 from tests.chaos._place import Place, busy, open_place
@@ -29,7 +30,7 @@ class RedisCampaigns:
     async def wiped_at_turns(self, turns: int, progress: Progress) -> Report:
         """Everything in Redis is gone after each turn."""
         async with self._open("wiped-at-turns") as place:
-            name = f"w{self._seed}"
+            name = session_id("redis wiped at turns", self._seed)
             for turn in range(turns):
                 await place.people.ask(name, "tools=2" if turn % 3 == 1 else "hello")
                 await self._wipe()
@@ -41,7 +42,7 @@ class RedisCampaigns:
     async def wiped_at_random(self, wipes: int, progress: Progress) -> Report:
         """Everything in Redis is gone at random instants of running sessions."""
         async with self._open("wiped-at-random") as place:
-            names = [f"r{self._seed}-{number}" for number in range(3)]
+            names = [session_id("redis wiped at random", self._seed, number) for number in range(3)]
             async with busy(place.people, names):
                 for wipe in range(wipes):
                     # Wiped faster than threads can be hydrated, a step gives up: such a Redis is down.
@@ -55,7 +56,7 @@ class RedisCampaigns:
     async def rolled_back(self, times: int, progress: Progress) -> Report:
         """Redis is restarted from an older copy of its data, at random instants of running sessions."""
         async with self._open("rolled-back") as place:
-            names = [f"b{self._seed}-{number}" for number in range(3)]
+            names = [session_id("redis rolled back", self._seed, number) for number in range(3)]
             copy = self._directory / "valkey-copy"
             async with busy(place.people, names):
                 for time in range(times):
@@ -70,7 +71,7 @@ class RedisCampaigns:
     async def down(self, seconds: float, progress: Progress) -> Report:
         """Redis is away for some seconds under running sessions."""
         async with self._open("down") as place:
-            names = [f"d{self._seed}-{number}" for number in range(3)]
+            names = [session_id("redis down", self._seed, number) for number in range(3)]
             async with busy(place.people, names):
                 await place.people.next_answer(30)
                 await asyncio.to_thread(self._valkey.stop, kill=True)

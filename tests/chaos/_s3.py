@@ -8,11 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
-from helix_temporal.coldtier import _flushing
+from helix_temporal.coldtier import _breaker
 from helix_temporal.devstack import Valkey
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.testing.proxy import CutReply, FaultProxy, StallReply
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings
 from tests.chaos._place import Place, open_place
 from tests.chaos._place import busy as people_busy
@@ -53,7 +54,7 @@ class S3Campaigns:
     async def down_at_exit(self, sessions: int, progress: Progress) -> Report:
         """S3 goes during the last turn; the session ends all the same, and the janitor archives it later."""
         async with self._open("s3-down") as (place, proxy):
-            names = [f"x{self._seed}-{number}" for number in range(sessions)]
+            names = [session_id("s3 down at exit", self._seed, number) for number in range(sessions)]
             for name in names:
                 await place.people.ask(name, "hello")
             proxy.refuse()
@@ -111,9 +112,9 @@ class S3Campaigns:
     async def flapping(self, rounds: int, progress: Progress) -> Report:
         """Replies are cut or stall, the server goes and comes, while sessions run."""
         async with self._open("s3-flapping") as (place, proxy):
-            names = [f"f{self._seed}-{number}" for number in range(3)]
+            names = [session_id("s3 flapping", self._seed, number) for number in range(3)]
             # A breaker that stays open for long would keep most of the trouble away from us.
-            patience = mock.patch.object(_flushing, "BREAKER_SECONDS", 0.2)
+            patience = mock.patch.object(_breaker, "PAUSE_SECONDS", 0.2)
             with patience:
                 async with people_busy(place.people, names):
                     for number in range(rounds):

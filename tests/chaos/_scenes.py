@@ -10,6 +10,7 @@ from typing import Final
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AnswerRef, ForkFrom
 from helix_temporal.models.steps import (
+    AgentFactsInput,
     EndTurnInput,
     LoadAnswerInput,
     OpenSessionResult,
@@ -192,6 +193,12 @@ async def a_text_is_put_aside(stage: Stage, session: str) -> Task:
     return stage.task(
         "helix.sessions.put_text", PutTextInput(thread_id=session, message_id="u2", text="hello " * 4000)
     )
+
+
+@scene("helix.sessions.agent_facts")
+async def an_agent_is_looked_at(stage: Stage, session: str) -> Task:
+    await talked(stage, session)
+    return stage.task("helix.sessions.agent_facts", AgentFactsInput(agent=AGENT))
 
 
 @scene("helix.sessions.load_answer")

@@ -9,10 +9,12 @@ from helix_temporal.models.checkpoints import StagedChange, StepCommit
 from helix_temporal.models.messages import Message, user_message
 from helix_temporal.models.queries import SessionQuery
 from helix_temporal.models.runs import NewRun, RunChange
+from helix_temporal.models.sessions import SetPropertiesInput
 from helix_temporal.models.states import (
     ClientToolResponse,
     CreateSession,
     MergeChanges,
+    SessionProperties,
     SessionStatus,
     StateChange,
     SubSessionRef,
@@ -105,6 +107,9 @@ CALLS: Final[dict[str, Callable[[Given], Model]]] = {
     "sessions.compare_and_set_status": lambda given: CompareAndSetStatusInput(
         **given.call, expected=tuple(SessionStatus), new=SessionStatus.FAILED, failure_reason="broken"
     ),
+    "sessions.set_properties": lambda given: SetPropertiesInput(
+        **given.call, properties=SessionProperties(expires_at=2**50, tags=("a",))
+    ),
     "sessions.merge_custom_state": lambda given: MergeCustomStateInput(**given.call, changes=MERGE),
     "sessions.get_messages": lambda given: PageMessagesInput(**given.key),
     "sessions.truncate_messages": lambda given: TruncateMessagesInput(**given.call, count=0),
@@ -133,6 +138,7 @@ CALLS: Final[dict[str, Callable[[Given], Model]]] = {
     ),
     "sessions.increment_step_count": lambda given: SessionCall(**given.call),
     "sessions.increment_resume_count": lambda given: SessionCall(**given.call),
+    "sessions.find": lambda given: SessionQuery(agent_type=AGENT),
     "sessions.list": lambda given: SessionQuery(agent_type=AGENT),
     "sessions.list_expired": lambda given: ListExpiredInput(),
     "checkpoints.stage": lambda given: StageChangesInput(

@@ -160,7 +160,6 @@ class StreamKills(KillCampaign):
     """Models that talk word by word and break off; pages that stay, and pages that come and go."""
 
     name = "kills under streams"
-    _letter = "s"
     _aloud = True
     _manner: Mapping[str, Any] = MappingProxyType(
         {"texts": ("hello", "hello", "tools=2", "people=1 tools=1")}
@@ -171,7 +170,7 @@ class StreamKills(KillCampaign):
         self._watching = SessionClient(
             client, task_queue=self._settings.task_queue, streams=self._backends.streams
         )
-        self._watchers = [Watcher(name, leaves) for name in self._names for leaves in (0.0, 0.03)]
+        self._watchers = [Watcher(name, leaves) for name in self.session_ids for leaves in (0.0, 0.03)]
         self._trees = list[Tree]()
         return [each.watch(self._watching) for each in self._watchers]
 
@@ -183,7 +182,7 @@ class StreamKills(KillCampaign):
 
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         findings = Findings()
-        late = [Watcher(name) for name in self._names]
+        late = [Watcher(name) for name in self.session_ids]
         tasks = [asyncio.create_task(each.watch(self._watching)) for each in late]
         try:
             for each in (*self._watchers, *late):
@@ -194,8 +193,8 @@ class StreamKills(KillCampaign):
             await asyncio.gather(*tasks, return_exceptions=True)
         for each in (*self._watchers, *late):
             findings += each.check(threads[each.session])
-        events = list(Ledger(self._books).read())
-        for name in self._names:
+        events = list(Ledger(self.books).read())
+        for name in self.session_ids:
             self._trees.append(await read_tree(self._backends, name, {name: threads[name]}))
             findings += check_paid(self._trees[-1], events, self._deaths)
         return findings

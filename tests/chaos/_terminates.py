@@ -13,6 +13,7 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import SweepWorkflow
 from tests.chaos._agent import AGENT
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings
 from tests.chaos._place import Place, open_place
 from tests.chaos._report import Progress, Report
@@ -35,7 +36,7 @@ class TerminateCampaign:
         async with open_place(
             self._settings, self._directory, f"terminates-{self._seed}", options=options
         ) as place:
-            names = [f"t{self._seed}-{number}" for number in range(points)]
+            names = [session_id("terminates", self._seed, number) for number in range(points)]
             slots = asyncio.Semaphore(AT_ONCE)
 
             async def one(name: str, number: int) -> None:

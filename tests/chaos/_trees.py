@@ -15,7 +15,6 @@ class TreeKills(Wiping, ChildKillCampaign):
     """Sessions whose sub-agents ask people, and which end, all of them, until somebody answers."""
 
     name = "kills in trees that end"
-    _letter = "t"
     _manner: Mapping[str, Any] = MappingProxyType(
         {"texts": ("asking agents=1", "asking agents=3", "deep agents=2", "hello")}
     )

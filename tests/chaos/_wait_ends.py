@@ -13,6 +13,7 @@ from helix_temporal.models.sessions import AskStatus, SessionOptions, Status
 from helix_temporal.settings import Settings
 from tests.chaos._answers import Answerers, check_given
 from tests.chaos._blows import BLOWS, Blow, Striker, struck
+from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings, check_books, check_thread
 from tests.chaos._people import People, read_thread
 from tests.chaos._place import Place, open_place
@@ -39,7 +40,7 @@ class Case:
 
     def name(self, seed: int) -> str:
         """The session's id."""
-        return f"we{seed}-{self.number}-{self.suspend}-{self.blow}-{self.instant}"
+        return session_id("wait ends", seed, self.number, self.suspend, self.blow, self.instant)
 
 
 class WaitEnds:

@@ -39,7 +39,6 @@ class WaitKills(Wiping):
         valkey: Valkey | None = None,
         sessions: int = 3,
     ) -> None:  # fmt: skip
-        self._letter = f"w{suspend[0]}"
         self.name = f"kills in waits, {suspend}"
         if valkey is not None:
             settings = settings.model_copy(update={"redis_url": valkey.url})
@@ -50,7 +49,7 @@ class WaitKills(Wiping):
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
         self._answerers = Answerers(people.sessions, seed=self._seed)
-        return [self._answerers.keep_answering(name, who) for name in self._names for who in range(2)]
+        return [self._answerers.keep_answering(name, who) for name in self.session_ids for who in range(2)]
 
     async def _instant(self, people: People) -> bool:
         """In a wait, between a submission and the next step, or whenever somebody has an answer."""
@@ -70,8 +69,8 @@ class WaitKills(Wiping):
 
     async def _further(self, threads: Mapping[str, Sequence[Message]]) -> Findings:
         book = self._answerers.given
-        findings = check_given(book, threads, list(Ledger(self._books).read()))
-        for name in self._names:
+        findings = check_given(book, threads, list(Ledger(self.books).read()))
+        for name in self.session_ids:
             info = await self._answerers.sessions.status(name)
             if info.pending or info.status not in {Status.COMPLETED, Status.IDLE}:
                 findings.others.append(

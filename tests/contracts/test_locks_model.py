@@ -22,6 +22,7 @@ from helix_temporal.models.usage import (
     UsageKind,
     UsageQuery,
 )
+from helix_temporal.stores._cursors import encode_cursor
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryBackend
 from helix_temporal.stores.postgres import PostgresBackend
@@ -172,7 +173,7 @@ class _SameAnswers(RuleBasedStateMachine):
             since=st.none() | st.integers(0, 3),
             until=st.none() | st.integers(3, 6),
             limit=st.integers(1, 5),
-            offset=st.integers(0, 5),
+            cursor=st.none() | st.integers(0, 5).map(lambda at: encode_cursor("usage", at, "")),
         )
     )
     def query(self, query: UsageQuery) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,14 @@ def run(command: list[str], variables: Mapping[str, str]) -> subprocess.Complete
     )
 
 
+def complaints(ran: subprocess.CompletedProcess[str]) -> list[str]:
+    """What a program wrote to stderr, but for the client's lines about a worker that it waits for.
+
+    On a busy machine one may take longer than the client's patience to start, or to follow one that died.
+    """
+    return [line for line in ran.stderr.splitlines() if " is waited for: " not in line]
+
+
 @contextmanager
 def running(script: str, variables: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
     """A worker for as long as the block runs; it must then stop by itself when told to."""
@@ -98,27 +107,29 @@ def test_the_client_gets_an_answer_from_the_worker(variables: dict[str, str], un
     with running("workers/session_worker.py", variables):
         asked = run(["examples/quickstart/client.py", unique], variables)
         again = run(["examples/quickstart/client.py", unique, "hello"], variables)
-    assert (asked.returncode, asked.stderr) == (0, "")
+    assert (asked.returncode, complaints(asked)) == (0, [])
     assert "shipped" in asked.stdout
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.startswith("I remember 4 messages")
 
 
 def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> None:
-    """It says which schedules it keeps."""
+    """It says where what is kept, which task queue it serves, and which schedules it keeps."""
+    name = variables["HELIX_TASK_QUEUE"]
     with running("workers/maintenance_worker.py", variables) as process:
         assert process.stdout is not None
-        first, second = process.stdout.readline(), process.stdout.readline()
-    assert f"'{variables['HELIX_TASK_QUEUE']}-maintenance'" in first
-    assert second.count("helix-janitor/") == 5
+        stores, queue, schedules = (process.stdout.readline() for _ in range(3))
+    assert f"threads: {variables['HELIX_REDIS_URL']} (keys {name}:*)" in stores
+    assert f"archive: s3://{variables['HELIX_S3_BUCKET']}/{name};" in stores
+    assert f"'{name}-maintenance'" in queue
+    assert schedules.count("helix-janitor/") == 5
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"HELIX_AGENTS": "agent"}, "InvalidConfigError: HELIX_AGENTS: 'agent' is not module:attribute"),
-        ({"HELIX_AGENTS": "nowhere:agent"}, "InvalidConfigError: HELIX_AGENTS: 'nowhere:agent': No module"),
-        ({"HELIX_AGENTS": "agent:ORDERS"}, "'agent:ORDERS' is dict; an Agent or a list expected"),
+        ({"HELIX_AGENTS": "nowhere:agent"}, "InvalidConfigError: agents: 'nowhere:agent': No module"),
+        ({"HELIX_AGENTS": "agent:ORDERS"}, "'agent:ORDERS' is dict; an Agent or a list of agents expected"),
         ({"HELIX_FLUSH": "never"}, "InvalidConfigError: flush:"),
         ({"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}, "does not answer; is it running?"),
     ],
@@ -208,7 +219,7 @@ def test_the_demo_plays_any_conversation_and_every_number_is_right(
     path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in CONVERSATION))
     ran = run(["examples/quickstart/demo.py", str(path)], variables)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ""
+    assert complaints(ran) == []
     assert ran.stdout.count("killed (SIGKILL)") == 2
     assert "All numbers are right" in ran.stdout
     assert max(len(line) for line in ran.stdout.splitlines()) <= 100
@@ -220,3 +231,39 @@ def test_the_demo_says_in_one_line_what_is_wrong_with_a_file(tmp_path: Path) -> 
     assert ran.returncode == 1
     assert len(ran.stdout.splitlines()) == 1
     assert ran.stderr == ""
+
+
+def test_workflows_of_ones_own_run_beside_the_packs(variables: dict[str, str]) -> None:
+    """What was answered before the cancel is known in the next lesson; the order files its report."""
+    ran = run(["examples/own_workflow/own_workflow.py"], variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("[the lesson is canceled]") == 2
+    assert "Before that you asked: Why does it rain?" in ran.stdout
+    assert ran.stdout.rstrip().endswith(": 2 turns]")
+
+
+def test_the_tests_of_an_example_pass_where_they_stand_alone(tmp_path: Path) -> None:
+    """The folder is copied and run as its page says: nothing of the project's own tests is there to help."""
+    folder = shutil.copytree(ROOT / "examples" / "own_workflow", tmp_path / "own_workflow")
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-W",
+            "error",
+            "-p",
+            "no:langsmith_plugin",
+            "-p",
+            "no:cacheprovider",
+        ],
+        cwd=folder,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "6 passed" in ran.stdout

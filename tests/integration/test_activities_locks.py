@@ -10,23 +10,22 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from helix_temporal._converter import HelixPayloadConverter
 from helix_temporal.activities import LockActivities, UsageActivities
 from helix_temporal.models.locks import AcquireLockInput, LockInfo, RefreshLockInput, ReleaseLockInput
 from helix_temporal.models.usage import (
     CustomUsageEntry,
     RecordUsageInput,
     UsageEntriesInput,
-    UsagePage,
     UsageQuery,
     UsageRollupInput,
 )
-from helix_temporal.plugin import CompactPayloadConverter
 from helix_temporal.stores.memory import MemoryLocks, MemoryUsage
 from helix_temporal.testing.contracts._usage_base import one_of_each, some_tokens
 
 R = TypeVar("R")
 
-CONVERTER = CompactPayloadConverter()
+CONVERTER = HelixPayloadConverter()
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ async def test_an_entry_of_defaults_travels(usage: UsageActivities) -> None:
     entry = CustomUsageEntry(id="1", session_id="s", timestamp=1, metric="m", key="k")
     assert (await run(usage.record, RecordUsageInput(entry=entry))).recorded
     page = await run(usage.query, UsageQuery(kinds=("custom",)))
-    assert page.entries == (entry,)
+    assert page.items == (entry,)
 
 
 async def test_a_second_attempt_of_a_record_finds_the_entry(usage: UsageActivities) -> None:
@@ -147,8 +146,8 @@ async def test_a_result_that_is_too_large_is_refused_with_advice(usage: UsageAct
     with pytest.raises(ApplicationError, match="ask for fewer") as caught:
         await run(usage.entries, UsageEntriesInput(session_id="s"))
     assert (caught.value.type, caught.value.non_retryable) == ("TooLargeError", True)
-    page: UsagePage = await run(usage.query, UsageQuery(limit=5))
-    assert (len(page.entries), page.total, page.has_more) == (5, 40, True)
+    page = await run(usage.query, UsageQuery(limit=5))
+    assert (len(page.items), page.total, page.has_more) == (5, 40, True)
 
 
 BAD_FIELDS = [

@@ -12,10 +12,10 @@ from temporalio.testing import ActivityEnvironment
 from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.errors import SessionNotFoundError, ThreadNotFoundError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import ForkFrom, UserMessage
+from helix_temporal.models.sessions import ForkFrom, ReopenHeads, UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -62,16 +62,16 @@ class Caller:
         )
         self.threads = backends.threads
         self.sessions = backends.session_activities(registry)
-        self._scheduled = datetime.now(UTC)
+        self.scheduled = datetime.now(UTC)
 
     async def twice(self, function: Callable[[Any], Awaitable[R]], request: Any) -> tuple[R, R]:
         """The answers of two attempts of one activity."""
-        self._scheduled += timedelta(milliseconds=5)
+        self.scheduled += timedelta(milliseconds=5)
         found = []
         for attempt in (1, 2):
             environment = ActivityEnvironment()
             environment.info = dataclasses.replace(
-                environment.info, attempt=attempt, scheduled_time=self._scheduled
+                environment.info, attempt=attempt, scheduled_time=self.scheduled
             )
             found.append(await environment.run(function, request))
         return found[0], found[1]
@@ -149,13 +149,34 @@ async def test_a_step_is_paid_for_once(call: Caller) -> None:
 
 
 async def test_a_late_attempt_of_an_older_step_gets_its_own_answer(call: Caller) -> None:
-    """Also when the thread has grown since."""
+    """Also when its turn has gone on since."""
+    opened, _ = await call.open()
+    request = step(opened, "tool")
+    first, _ = await call.twice(call.sessions.run_step, request)
+    seen = StepInput(id="r", call="c", name="look", text="tool")
+    second = request.model_copy(update={"head": first.head, "inputs": (seen,)})
+    await call.twice(call.sessions.run_step, second)
+    late, _ = await call.twice(call.sessions.run_step, request)
+    assert (late.head, late.calls) == (first.head, first.calls)
+    assert len(await call.ids()) == 4
+    assert call.model.calls == 2
+
+
+async def test_a_step_that_finished_turns_have_followed_is_gone_on_from(call: Caller) -> None:
+    """Only a workflow that was reset asks for it: it opens again, at the end of what is committed."""
     opened, _ = await call.open()
     request = step(opened, "one")
     first, _ = await call.twice(call.sessions.run_step, request)
-    await call.twice(call.sessions.run_step, step(opened, "two", first.head))
-    late, _ = await call.twice(call.sessions.run_step, request)
-    assert (late.head, late.text) == (first.head, first.text)
+    last, _ = await call.twice(call.sessions.run_step, step(opened, "two", first.head))
+    with pytest.raises(ApplicationError) as caught:
+        await call.twice(call.sessions.run_step, request)
+    assert caught.value.type == "HeadMovedError"
+    again, _ = await call.open(
+        mode="continue",
+        reopen=ReopenHeads(known=first.head, turn_start=EMPTY),
+        known_epoch=opened.handle.epoch,
+    )
+    assert again.handle.head == last.head
     assert call.model.calls == 2
 
 
@@ -218,11 +239,17 @@ async def test_pinned_instructions_are_those_of_the_creation(call: Caller) -> No
     assert b"be kind" in (await call.threads.facts("s")).slice
 
 
-async def test_an_agent_that_is_not_there_is_refused_for_good(call: Caller) -> None:
+@pytest.mark.parametrize(("waited", "for_good"), [(0, False), (11 * 60, True)])
+async def test_an_agent_that_is_not_there_is_looked_for_at_other_workers_for_a_bounded_time(
+    call: Caller, waited: float, for_good: bool
+) -> None:
     """No store is touched."""
-    with pytest.raises(ApplicationError, match="registered") as caught:
+    call.scheduled -= timedelta(seconds=waited)
+    with pytest.raises(ApplicationError, match=r"agent 'nobody' is not known .*; it knows: agent") as caught:
         await call.open(agent="nobody")
-    assert (caught.value.type, caught.value.non_retryable) == ("InvalidRequestError", True)
+    assert (caught.value.type, caught.value.non_retryable) == ("AgentNotServedError", for_good)
+    with pytest.raises(ThreadNotFoundError):
+        await call.threads.facts("s")
 
 
 async def test_a_state_that_is_lost_again_and_again_is_no_permanent_failure(

@@ -308,7 +308,6 @@ async def test_an_older_epoch_evicts_nothing(call: Caller) -> None:
         ("open", OpenThreadInput(thread_id="nobody", create="never"), "ThreadNotFoundError"),
         ("read", ReadMessagesInput(thread_id=T, limit=0), "InvalidRequestError"),
         ("read", ReadMessagesInput(thread_id=T, start=-1), "InvalidRequestError"),
-        ("fork", ForkThreadInput(source_id=T, target_id="x", transform="none"), "InvalidRequestError"),
         ("fork", ForkThreadInput(source_id=T, target_id=T), "ThreadExistsError"),
         ("open", OpenThreadInput(thread_id=T, create="new"), "ThreadExistsError"),
         ("open", OpenThreadInput(thread_id=T, rewind_to=Head(position=1, last_id="x")), "HeadMovedError"),
@@ -322,6 +321,17 @@ async def test_bad_requests_are_typed_and_not_retried(
     with pytest.raises(ApplicationError) as caught:
         await call(getattr(call.threads, name), request_)
     assert (caught.value.type, caught.value.non_retryable) == (kind, True)
+
+
+async def test_a_transform_that_is_not_there_is_looked_for_at_other_workers(call: Caller) -> None:
+    """While a new version is rolled out another worker may have it; nothing is forked meanwhile."""
+    await call.turn(await call.open(), "one")
+    with pytest.raises(ApplicationError, match="transform 'none' is not known") as caught:
+        await call(call.threads.fork, ForkThreadInput(source_id=T, target_id="x", transform="none"))
+    assert (caught.value.type, caught.value.non_retryable) == ("NotServedError", False)
+    with pytest.raises(ApplicationError) as missing:
+        await call(call.threads.describe, ThreadInput(thread_id="x"))
+    assert missing.value.type == "ThreadNotFoundError"
 
 
 async def test_a_batch_that_is_too_large_is_refused_by_name(call: Caller) -> None:

@@ -28,6 +28,7 @@ def variables(
     table_prefix: str,
     redis_prefix: str,
     tmp_path: Path,
+    temporal_address: str,
 ) -> dict[str, str]:
     """A store of the test's own, empty."""
     places = {
@@ -35,7 +36,7 @@ def variables(
         "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
         "file": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
     }
-    chosen = places[request.param]
+    chosen = places[request.param] | {"HELIX_TEMPORAL_ADDRESS": temporal_address}
     if request.param == "postgres":
         assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
     return chosen
@@ -87,6 +88,7 @@ def test_it_ends_what_is_past_its_time_and_nothing_else(variables: dict[str, str
         "sessions past their time": 2,
         "had finished before": 1,
         "used meanwhile, left alone": 0,
+        "run, and were asked to end": 0,
         "ended now": 1,
         "workspace snapshots deleted": 0,
         "operations forgotten": 0,
@@ -118,6 +120,7 @@ def test_what_nobody_changed_for_long_is_deleted(variables: dict[str, str]) -> N
     assert table(found) == {
         "old sessions": 2,
         "used meanwhile, left alone": 0,
+        "run, left alone": 0,
         "deleted": 2,
         "workspace snapshots deleted": 0,
     }
@@ -183,3 +186,16 @@ def test_tables_of_another_version_are_one_line(postgres_dsn: str, table_prefix:
     assert failed.exit_code == 1
     assert failed.output.startswith("SchemaVersionError: ")
     assert "helix-temporal migrate" in failed.output
+
+
+def test_sessions_that_may_run_are_not_ended_unasked(variables: dict[str, str]) -> None:
+    """Temporal knows which sessions run; where it does not answer, only one who knows better goes on."""
+    create(variables, late=LATE)
+    away = variables | {"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:1"}
+    refused = cleanup(away, "--expired")
+    assert refused.exit_code == 1
+    assert "--without-temporal" in refused.output
+    assert cleanup(away, "--expired", "--without-temporal").exit_code == 0
+    late = load(variables, "late")
+    assert late is not None
+    assert late.status is SessionStatus.FAILED

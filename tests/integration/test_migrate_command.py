@@ -83,3 +83,11 @@ async def _run(variables: dict[str, str], script: str) -> None:
     backend = PostgresBackend(variables["HELIX_POSTGRES_DSN"], table_prefix=variables["HELIX_TABLE_PREFIX"])
     await backend.adapter.execute(script)
     await backend.close()
+
+
+def test_each_deployment_has_tables_of_its_own(postgres_dsn: str, unique: str) -> None:
+    """The name is enough: what one has migrated the other has not."""
+    first, second = ({"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_NAME": f"{unique}-{n}"} for n in "ab")
+    assert migrate(first).exit_code == 0
+    assert f"tables __{unique}_a_agents_*" in migrate(first, "--check").output
+    assert migrate(second, "--check").exit_code == 1

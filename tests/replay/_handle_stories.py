@@ -6,6 +6,7 @@ from typing import Final
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import HelixError
 from helix_temporal.models.handles import ListTurnsInput, ShowSessionInput
+from helix_temporal.models.records import EMPTY
 from helix_temporal.models.store_calls import ListCheckpointsInput
 from helix_temporal.testing.serving import Served
 from helix_temporal.workflows import LookRequest, LookWorkflow
@@ -26,6 +27,21 @@ async def taken_back(served: Served, prefix: str) -> list[tuple[str, str | None]
     except HelixError:
         await handle.restore((await handle.checkpoints()).items[-1].id)
     await asyncio.gather(handle.ask("four"), handle.rewind_to_turn(-1), handle.ask("five"))
+    return await _finish(sessions, sid)
+
+
+async def rewind(served: Served, prefix: str) -> list[tuple[str, str | None]]:
+    """Rewound while it runs, and to what is no head."""
+    sid, sessions = f"{prefix}-rewind", served.sessions
+    await sessions.ask(sid, "one", agent="player")
+    head = (await sessions.status(sid)).head
+    await sessions.ask(sid, "two")
+    await sessions.rewind(sid, EMPTY)
+    await sessions.ask(sid, "uno")
+    try:
+        await sessions.rewind(sid, head)
+    except HelixError:
+        await sessions.ask(sid, "due")
     return await _finish(sessions, sid)
 
 
@@ -81,6 +97,6 @@ async def _finish(sessions: SessionClient, session_id: str) -> list[tuple[str, s
 
 
 HANDLE: Final[dict[str, Story]] = {
-    story.__name__: story for story in (taken_back, edited, stopped_by_run, look)
+    story.__name__: story for story in (taken_back, rewind, edited, stopped_by_run, look)
 }
 """By name, as `_stories.STORIES`."""

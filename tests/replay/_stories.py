@@ -9,11 +9,9 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, ToolOutcome, tool
 from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.errors import HelixError
 from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
 from helix_temporal.models.maintenance import KeepInput, SweepInput
 from helix_temporal.models.messages import ToolCall, Usage
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import ForkFrom, SessionOptions
 from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.testing.serving import Served
@@ -185,21 +183,6 @@ async def fork(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     return [*await _finish(sessions, sid), *await _finish(sessions, f"{sid}-source")]
 
 
-async def rewind(served: Served, prefix: str) -> list[tuple[str, str | None]]:
-    """Rewound while it runs, and to what is no head."""
-    sid, sessions = f"{prefix}-rewind", served.sessions
-    await sessions.ask(sid, "one", agent="player")
-    head = (await sessions.status(sid)).head
-    await sessions.ask(sid, "two")
-    await sessions.rewind(sid, EMPTY)
-    await sessions.ask(sid, "uno")
-    try:
-        await sessions.rewind(sid, head)
-    except HelixError:
-        await sessions.ask(sid, "due")
-    return await _finish(sessions, sid)
-
-
 async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """The janitor: two pages, with upkeep; and upkeep of the archive."""
     queue = served.plugin.settings.task_queue
@@ -261,7 +244,6 @@ _ALL = (
     failure,
     stops,
     fork,
-    rewind,
     sweep,
     cleanup,
     thread,

@@ -11,9 +11,10 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from helix_temporal._converter import HelixPayloadConverter
 from helix_temporal.errors import HelixError
 from helix_temporal.models.sessions import SessionInput, SessionResult
-from helix_temporal.plugin import CompactPayloadConverter, HelixPlugin
+from helix_temporal.plugin import HelixPlugin
 from helix_temporal.workflows import WORKFLOWS, AgentSession
 from tests.replay._wire import HERE
 from tests.replay.record import load, stories_of
@@ -89,7 +90,7 @@ async def test_an_incompatible_change_is_noticed() -> None:
     """A check that cannot fail proves nothing."""
     replayer = Replayer(
         workflows=[Hasty],
-        data_converter=DataConverter(payload_converter_class=CompactPayloadConverter),
+        data_converter=DataConverter(payload_converter_class=HelixPayloadConverter),
         workflow_runner=UnsandboxedWorkflowRunner(),
         workflow_failure_exception_types=[HelixError],
     )
@@ -111,7 +112,7 @@ async def test_a_changed_name_of_an_activity_is_noticed(monkeypatch: pytest.Monk
 def test_the_plugin_gives_a_replayer_what_it_gives_a_worker() -> None:
     """Converter, workflows, pass-through and failure types: a replay sees what the worker saw."""
     config: dict[str, Any] = dict(Replayer(workflows=[], plugins=[HelixPlugin()]).config(active_config=True))
-    assert config["data_converter"].payload_converter_class is CompactPayloadConverter
+    assert config["data_converter"].payload_converter_class is HelixPayloadConverter
     assert set(config["workflows"]) == set(WORKFLOWS)
     assert HelixError in config["workflow_failure_exception_types"]
     runner = config["workflow_runner"]

@@ -1,4 +1,7 @@
-"""The campaign: ``python -m tests.simulation --seeds 100000``; one seed again: ``--seed 17 --trace``."""
+"""The campaign: ``python -m tests.simulation --seeds 100000``; one seed again: ``--seed 17 --trace``.
+
+Of a violation that names threads, ``--neighbours`` runs the seed's story of several threads on one worker.
+"""
 
 import argparse
 import json
@@ -9,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulation._campaign import Figures, run_campaign
-from tests.simulation._run import simulate
+from tests.simulation._neighbours import simulate_neighbours
+from tests.simulation._run import Verdict, simulate
 
 REPORT = Path("build/simulate.json")
 
@@ -21,10 +25,13 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--neighbours", action="store_true", help="with --seed: several threads")
     parser.add_argument("--trace", action="store_true", help="print what happens in it, step by step")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return _one(arguments.seed, trace=arguments.trace)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        story = simulate_neighbours if arguments.neighbours else simulate
+        return _one(story(arguments.seed, trace=_out if arguments.trace else None))
     progress = partial(_progress, set())
     figures = run_campaign(arguments.seeds, start=arguments.start, jobs=arguments.jobs, progress=progress)
     _out("")
@@ -32,10 +39,8 @@ def main() -> int:
     return 1 if figures.failed else 0
 
 
-def _one(seed: int, *, trace: bool) -> int:
-    warnings.simplefilter("ignore", RuntimeWarning)
-    verdict = simulate(seed, trace=_out if trace else None)
-    _out(f"seed {seed}: {verdict.why or 'all promises kept'}")
+def _one(verdict: Verdict) -> int:
+    _out(f"seed {verdict.seed}: {verdict.why or 'all promises kept'}")
     return 1 if verdict.why else 0
 
 

@@ -11,14 +11,15 @@ from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
 from helix_temporal.coldtier._archive import Archive
 from helix_temporal.coldtier._manifest import Manifest
-from helix_temporal.coldtier._opening import Opening
+from helix_temporal.coldtier._opening import Base, Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.stores import _decide as hot_rules
+from helix_temporal.stores._opens import Place
 from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
-from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Reopen
 from tests.simulation._run import Verdict, simulate
 from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
@@ -120,11 +121,10 @@ def last_id(shop: Shop) -> Iterator[None]:
 def cut_at_open(shop: Shop) -> Iterator[None]:
     """An open keeps what lies beyond the last finished turn, or beyond what the workflow knows."""
 
-    async def no_cut(self: Opening, request: Any, base: Any) -> Head:
-        head: Head = base.head
-        return head
+    async def no_cut(self: Opening, request: Any, base: Base) -> Place:
+        return Place(base.head, base.head)
 
-    with patch.object(Opening, "_cut", no_cut):
+    with patch.object(Opening, "_place", no_cut):
         yield
 
 
@@ -238,6 +238,41 @@ def kept_step(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
+def committed_stays(shop: Shop) -> Iterator[None]:
+    """A re-open cuts at the head that its workflow knows, though more is committed."""
+    reopened = Opening._reopened
+
+    async def at_known(self: Opening, reopen: Reopen, base: Base) -> Place:
+        if reopen.known is not None and await self._holds(base, reopen.known):
+            return Place(await self._after_known(reopen, reopen.known, base), reopen.known)
+        return await reopened(self, reopen, base)
+
+    with patch.object(Opening, "_reopened", at_known):
+        yield
+
+
+@contextmanager
+def window_since_reset(shop: Shop) -> Iterator[None]:
+    """A message counts as sent again among the newest ones alone, however far back the reset went."""
+    with patch.object(_step, "_window", lambda request: _step.DEDUP_WINDOW):
+        yield
+
+
+@contextmanager
+def whole_step(shop: Shop) -> Iterator[None]:
+    """A step that begins with these messages and goes on with another one is taken for theirs."""
+    standing = _step_rules.standing_step
+
+    def beginning(view: StepView, head: Head, input_ids: Any) -> Any:
+        step = view.after[: len(input_ids) + 1]
+        begins = [record.id for record in step[:-1]] == list(input_ids)
+        return step if begins and len(step) > len(input_ids) else standing(view, head, input_ids)
+
+    with patch.object(_step, "standing_step", beginning):
+        yield
+
+
+@contextmanager
 def kept_turn(shop: Shop) -> Iterator[None]:
     """An open cuts a turn that waits for somebody, as any other that has not ended."""
 
@@ -297,6 +332,7 @@ _SWEPT = Rates(
     completion_lost=0.4, outage=0, terminate=0.03, cancel=0.03, end=0.03, rewind=0.03,
 )  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
+_RESETTING = Rates(reset=0.25, reset_older=0, rewind=0.01, terminate=0.05, cancel=0.05, end=0.03, beside=0)
 _REOPENING = Rates(
     cancel=0.85, snapshot=0.3, wipe=0.02, zombie=0.4, slow=0.06, late_script=0.1, beside=0, outage=0,
     reset=0, reset_older=0, terminate=0.02, end=0.02, rewind=0.02,
@@ -321,7 +357,10 @@ GUARDS = {
         Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
         Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
-        Guard(settled_open, 1000, _REOPENING, known=40),
+        Guard(committed_stays, 100),
+        Guard(window_since_reset, 3000, _RESETTING),
+        Guard(whole_step, 1000, _RESETTING),
+        Guard(settled_open, 5000, _REOPENING, known=2273),
         Guard(trim_of_archived, 200, _UNARCHIVED),
     )
 }

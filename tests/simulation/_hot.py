@@ -149,6 +149,9 @@ class SimHot:
     async def drop(self, thread_id: str, epoch: int) -> None:
         await self._call("drop", lambda: self.inner.drop(thread_id, epoch), writes=True)
 
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
+        return await self.inner.drop_damaged(thread_id, archived, slice_)
+
     async def check(self) -> None:
         """Nothing to refuse."""
 

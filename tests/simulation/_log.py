@@ -11,6 +11,7 @@ from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import Page
@@ -19,11 +20,22 @@ from tests.simulation._world import World
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where a message stands, and after which one."""
+    """Where a message stands, and after which one.
+
+    A step that was cut before anybody knew of it may be taken again: its messages then stand elsewhere.
+
+    Attributes:
+        start: Of its step.
+        inputs: Messages of the step before it.
+        places: Where it has ever been, and after which one.
+    """
 
     position: int
     before: str
     record: Record
+    start: Head
+    inputs: tuple[str, ...]
+    places: set[tuple[int, str]]
 
 
 class Log:
@@ -54,16 +66,21 @@ class Log:
 
     def follow(self, head: Head, records: tuple[Record, ...]) -> None:
         """These messages stand after ``head``."""
-        before = head.last_id
+        before, inputs = head.last_id, list[str]()
         for position, record in enumerate(records, head.position):
-            link = Link(position, before, record)
+            link = Link(position, before, record, head, tuple(inputs), {(position, before)})
             known = self._links.setdefault(record.id, link)
-            if record.kind == Kind.RESULT and (known.position, known.before) == (position, before):
-                # Of a step that was lost before anybody knew of it: its call was answered again.
+            is_same = (known.position, known.before) == (position, before)
+            if (record.kind == Kind.RESULT and is_same) or (
+                record.kind == Kind.USER and known.record == record
+            ):
+                # Of a step that was lost before anybody knew of it: it was taken again.
+                link.places.update(known.places)
                 self._links[record.id] = link
-            elif known != link:
+            elif not is_same or known.record != record:
                 self._world.fail(f"message {record.id} is there twice: {self._links[record.id]}, {link}")
             before = record.id
+            inputs.append(before)
 
     def _check_committed(self, thread_id: str, header: HotHeader) -> None:
         thread = self._threads._threads[thread_id]
@@ -223,27 +240,23 @@ class Log:
         return self._links.get(message_id)
 
     def _kind_before(self, manifest: Manifest, position: int) -> str | None:
-        link = self._links.get(manifest.head.last_id)
-        while link is not None and link.position >= position:
-            link = self._links.get(link.before)
+        ids = self.ids(manifest.head)[:position]
+        link = self._links.get(ids[-1]) if ids else None
         return link.record.kind if link else None
 
     def leads(self, early: Head, late: Head) -> bool:
         """Whether ``late`` comes after ``early`` on one timeline."""
-        at, last = late.position, late.last_id
-        while at > early.position:
-            link = self._links.get(last)
-            if link is None or link.position != at - 1:
-                return False
-            at, last = link.position, link.before
-        return (at, last) == (early.position, early.last_id)
+        ids = self.ids(late)
+        if len(ids) != late.position or early.position > len(ids):
+            return False
+        return early.position == 0 or ids[early.position - 1] == early.last_id
 
     def ids(self, head: Head) -> list[str]:
         """All message ids up to a head, by what was appended."""
-        found, last = [], head.last_id
-        while last:
-            found.append(last)
-            last = self._links[last].before
+        found, last = list[str](), head.last_id
+        while (link := self._links.get(last)) is not None:
+            found += [last, *reversed(link.inputs)]
+            last = link.start.last_id
         return found[::-1]
 
     # -- judgements
@@ -261,6 +274,18 @@ class Log:
             if before == Kind.CALLS and record.kind != Kind.RESULT:
                 self._world.fail(f"message {record.id} stands between a call and its result")
 
+    def check_reopened(self, heads: ReopenHeads, before: Manifest) -> None:
+        """An answer that is archived and that the workflow asks for is not cut: it would be paid again."""
+        after, at, count = self.manifest(before.thread_id), heads.known.position, len(heads.inputs)
+        stored = self.ids(before.head)
+        step = stored[at : at + count + 1]
+        stood = count and tuple(step[:-1]) == heads.inputs and ["", *stored][at] == heads.known.last_id
+        kinds = {Kind.ANSWER, Kind.CALLS}
+        if not stood or after.version != before.version + 1 or self._links[step[-1]].record.kind not in kinds:
+            return
+        if self.ids(after.head)[at : at + count + 1] != step:
+            self._world.fail(f"{step} stood at {heads.known}, and was cut by an open that asked for it")
+
     def check_page(self, page: Page, *, backward: bool) -> None:
         """Part of a prefix of finished turns, of one timeline; whole at the side where the page ends."""
         records, position = page.records, page.first
@@ -271,10 +296,11 @@ class Log:
         before = None
         for record in records:
             link = self._links.get(record.id)
-            if link is None or link.record != record or link.position != position:
-                self._world.fail(f"a page shows {record.id} at {position}, appended was {link}")
-            if before is not None and link.before != before:
-                self._world.fail(f"a page shows {record.id} after {before}, appended after {link.before}")
+            places = link.places if link is not None and link.record == record else set()
+            if not any(at == position and before in {None, last} for at, last in places):
+                self._world.fail(
+                    f"a page shows {record.id} at {position} after {before}, appended was {link}"
+                )
             before, position = record.id, position + 1
         is_split = records[0].kind == Kind.RESULT if backward else records[-1].kind == Kind.CALLS
         if position > page.committed or is_split:

@@ -1,13 +1,13 @@
 """What is replaced in the code under test: chance, and sizes so small that everything happens soon."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, sessions
+from helix_temporal.activities import _step, _suspensions, sessions
 from helix_temporal.coldtier import _archive, _flushing, _opening, _plan, _tier
 from tests.simulation import _worker
 
@@ -24,16 +24,16 @@ SIZES: dict[Any, dict[str, int]] = {
         "DIRECT_MAX": 3,
         "DIRECT_KEPT": 2,
     },
+    _step: {"DEDUP_WINDOW": 24},
     _opening: {"TAIL_MESSAGES": 8, "TAIL_BYTES": 2500},
     _archive: {"OFFLOAD_BYTES": 1200},
     _tier: {"DIRECT_MAX": 3},
-    _flushing: {"BREAKER_SECONDS": 1.0},  # type: ignore[dict-item]
 }
 
 
 @contextmanager
-def simulated(chance: random.Random) -> Iterator[None]:
-    """The code under test draws from this seed alone, and its limits are small."""
+def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[None]:
+    """The code under test draws from this seed alone, has this clock, and its limits are small."""
     token = SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
     with ExitStack() as stack:
         for module, sizes in SIZES.items():
@@ -49,6 +49,7 @@ def simulated(chance: random.Random) -> Iterator[None]:
         stack.enter_context(patch.object(_flushing, "random", chance))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(_step, "new_id", lambda: f"a{next(numbers)}"))
+        stack.enter_context(patch.object(_suspensions, "_now", lambda: int(clock() * 1000)))
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
         stack.enter_context(patch.object(sessions, "beating", _worker.beating))
         yield

@@ -40,12 +40,13 @@ class People:
             self._world.fail(f"a turn was said to wait at {asked}; the open found {found and found.head}")
         if found is None:
             return
-        if found.start != head_of(acked) or found.head != head_of(ids):
+        start = found.start.position
+        if start < len(acked) or found.start != head_of(ids[:start]) or found.head != head_of(ids):
             self._world.fail(
                 f"the turn found waiting is at {found.start}–{found.head}, not behind what was told"
             )
         users = [message.id for message in found.messages]
-        if ids[len(acked) :][: len(users)] != users:
+        if ids[start:][: len(users)] != users:
             self._world.fail(f"{users} is not whose turn waits")
 
     async def take_up(self, session: Session, found: SuspendedTurn) -> Session:
@@ -53,6 +54,7 @@ class People:
         self._world.note("suspended turn found")
         waits = self.waits()
         waits.begin(found)
+        session.inbox.adopt(found.messages)
         return await self.until_over(session, waits)
 
     async def until_over(self, session: Session, waits: Waits) -> Session:

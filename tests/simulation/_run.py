@@ -46,7 +46,7 @@ def simulate(
         exit_mode = seed % 5 == 4
     world = World(seed, rates or Rates(), trace=trace)
     with ExitStack() as stack:
-        stack.enter_context(simulated(world.random))
+        stack.enter_context(simulated(world.random, world.loop.time))
         shop = Shop.build(world, flush_each_step=not exit_mode, strict=strict)
         if broken is not None:
             stack.enter_context(broken(shop))

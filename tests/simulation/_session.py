@@ -1,12 +1,15 @@
 """The workflow's side: `Calls` on simulated Temporal, and what the workflow knows of the thread."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from helix_temporal.models.agents import ToolFacts
+from helix_temporal.activities._payloads import FAR
+from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle
 from helix_temporal.models.steps import (
+    AgentFactsInput,
     EndTurnInput,
     OpenSessionInput,
     OpenSessionResult,
@@ -17,6 +20,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
 from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.workflows._inbox import Entry, Inbox
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Worker
 from tests.simulation._world import World
@@ -29,26 +33,33 @@ class Session:
     """What one execution holds; its variables survive everything.
 
     Attributes:
+        ids: Ids of all messages up to a head, by what was ever appended.
+        inbox: Messages that wait for a turn, and those of the turn under way.
+        accepted: How many messages users had sent until now.
         told: Ids of the messages that it knows to be in the thread.
-        turns: Finished turns among them.
         is_outdated: Another execution has followed.
         is_undone: It will be reset; what it has under way lives on.
         untold: Ids that it knew once, and that were taken back.
+        told_apart: Messages of the turn under way that were answered before, and told so.
         unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
 
     talk: Conversation
+    ids: Callable[[Head], list[str]]
+    inbox: Inbox = field(default_factory=Inbox)
+    accepted: int = 0
     told: list[str] = field(default_factory=list)
-    turns: int = 0
     is_outdated: bool = False
     is_undone: bool = False
     untold: set[str] = field(default_factory=set)
     unarchived: set[str] = field(default_factory=set)
+    told_apart: list[Entry] = field(default_factory=list)
 
     def saved(self) -> "Session":
         """As of now, for a later reset."""
         talk = self.talk
-        copy = Session(Conversation(talk.request, talk.handle, talk.facts), list(self.told), self.turns)
+        known = Conversation(talk.request, talk.handle, talk.facts, since=talk.since)
+        copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
         copy.unarchived, copy.untold = set(self.unarchived), set(self.untold)
         return copy
 
@@ -56,13 +67,12 @@ class Session:
         """A step was acknowledged to the workflow."""
         if not result.archived:
             self.unarchived.add(result.head.last_id)
-        inputs = [each.id for each in request.inputs if each.id not in result.dropped]
-        if not inputs:
-            return
-        answer = [result.head.last_id] if isinstance(request, RunStepInput) else []
-        self.untold.update(self.told[request.head.position :])
-        self.told = [*self.told[: request.head.position], *inputs, *answer]
-        self.turns += 0 if result.calls else 1
+        apart = {*result.dropped, *result.left}
+        inputs = [each.id for each in request.inputs if each.id not in apart]
+        answer = [result.head.last_id] if inputs and isinstance(request, RunStepInput) else []
+        told = [*self.ids(request.head), *inputs, *answer]
+        self.untold.update({*self.told} - {*told})
+        self.told = told
 
 
 class SimCalls:
@@ -101,6 +111,14 @@ class SimCalls:
 
         return self._told(request, await self._temporal.activity("step", work))
 
+    async def put_text(self, message_id: str, text: str) -> str:
+        """What a client does with a message that it sends by reference."""
+
+        async def work(worker: Worker) -> str:
+            return await worker.payloads.put(THREAD, FAR, f"text/{message_id}", text)
+
+        return await self._temporal.activity("put_text", work)
+
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """The end of a turn without an answer."""
 
@@ -124,6 +142,10 @@ class SimCalls:
             return await worker.run_tool(request)
 
         return await self._temporal.activity("tool", work)
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """Never: all workers have the same agents."""
+        raise AssertionError(f"agent {request.agent!r} has all its tools everywhere")
 
     async def pause(self, seconds: float) -> None:
         """A timer."""
@@ -161,7 +183,8 @@ class SimCalls:
 def resumed(session: Session, handle: OpenHandle) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
     talk = session.talk
-    return replace(session, talk=Conversation(talk.request, handle, talk.facts))
+    known = Conversation(talk.request, handle, talk.facts, since=talk.since)
+    return replace(session, talk=known, inbox=Inbox(*session.inbox.carried()))
 
 
 def head_of(ids: list[str]) -> Head:

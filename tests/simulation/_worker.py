@@ -100,9 +100,8 @@ class Shop:
 
     def is_archive_down(self) -> bool:
         """The object store is, or a worker believes so."""
-        now = self.world.loop.time()
-        believed = max((each.threads._flushing._closed_until for each in self._workers[-6:]), default=0.0)
-        return self.blobs.down_until > now or believed > now
+        believed = any(each.threads._flushing.breaker.is_open for each in self._workers[-6:])
+        return self.blobs.down_until > self.world.loop.time() or believed
 
 
 class Worker:
@@ -116,18 +115,21 @@ class Worker:
             clock=shop.world.loop.time,
             step_seconds=STEP_SECONDS,
         )
-        payloads = Payloads(self.threads.payloads)
+        self.payloads = payloads = Payloads(self.threads.payloads)
         self.stepper = Stepper(
             self.threads, shop.agents, payloads, StepLimits(), flush_each_step=shop.flush_each_step
         )
         self.sessions = SessionActivities(self.threads, shop.agents, self.stepper, CallPolicy(), payloads)
         self.tools = ToolRunner(self.threads, payloads, inline_result=INLINE_RESULT)
-        self.agent = shop.agents.get("a")
+        self.agent, self._log = shop.agents.get("a"), shop.log
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """The activity ``helix.sessions.open`` with its errors as they are."""
         unwrapped: Any = SessionActivities.open.__wrapped__  # type: ignore[attr-defined]
+        before = self._log.manifest(request.thread_id)
         opened: OpenSessionResult = await unwrapped(self.sessions, request)
+        if request.reopen is not None:
+            self._log.check_reopened(request.reopen, before)
         return opened
 
     async def run_tool(self, request: ToolInput) -> ToolResult:

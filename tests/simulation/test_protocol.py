@@ -10,7 +10,7 @@ import pytest
 from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
-SEEDS = 5_000
+SEEDS = 3_000
 PARTS = 8
 FAULTS = (
     "crash",

@@ -44,9 +44,16 @@ async def served(app: Any) -> AsyncIterator[int]:
         await serving
 
 
+class _NoServer:
+    """In the place of Temporal's client, where nothing is asked of Temporal."""
+
+    def config(self, *, active_config: bool = False) -> dict[str, Any]:
+        return {"plugins": []}
+
+
 def streams_alone(store: StreamStore) -> SessionClient:
     """A client that only reads streams: it has no server to talk to."""
-    return SessionClient(None, policy=CallPolicy(), streams=store)  # type: ignore[arg-type]
+    return SessionClient(_NoServer(), policy=CallPolicy(), streams=store)  # type: ignore[arg-type]
 
 
 async def write(store: StreamStore, *chunks: ChunkBase, run_id: str = "r1", stream: str = "s1") -> None:

@@ -1,28 +1,31 @@
 """The plugin: one object that makes clients, workers and replayers know the pack."""
 
 import dataclasses
+import inspect
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
-    DefaultPayloadConverter,
     EncodingPayloadConverter,
     PayloadCodec,
 )
+from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.agents import Agent, ScriptedModel, agent_tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError
-from helix_temporal.models.sessions import SessionInput, SessionOptions
-from helix_temporal.plugin import CompactPayloadConverter, HelixPlugin
+from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.workflows import WORKFLOWS
+
+INTERVALS = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 
 def converted(present: DataConverter | None) -> DataConverter:
@@ -34,6 +37,8 @@ def converted(present: DataConverter | None) -> DataConverter:
 def worker_config(settings: Settings | None = None) -> dict[str, object]:
     agent = Agent(name="a", model=ScriptedModel(["hi"]))
     config = {"activities": [], "workflows": [], "workflow_runner": SandboxedWorkflowRunner()}
+    # As the SDK gives them to a plugin where nobody has set them.
+    config |= {name: inspect.signature(Worker).parameters[name].default for name in INTERVALS}
     plugin = HelixPlugin(settings or Settings(), agents=[agent])
     return dict(plugin.configure_worker(config))  # type: ignore[arg-type]
 
@@ -57,40 +62,25 @@ class Own(CompositePayloadConverter):
         super().__init__(*list[EncodingPayloadConverter]())
 
 
-def test_without_a_converter_there_is_ours() -> None:
-    """Payloads are pydantic models."""
-    assert converted(None).payload_converter_class is CompactPayloadConverter
-
-
-def test_the_default_converter_becomes_ours_and_its_codec_stays() -> None:
+def test_the_codec_of_the_user_stays() -> None:
     """Encryption must not get lost by adding a plugin."""
     codec = Plain()
     found = converted(dataclasses.replace(DataConverter.default, payload_codec=codec))
-    assert found.payload_converter_class is CompactPayloadConverter
     assert found.payload_codec is codec
 
 
-def test_a_pydantic_converter_is_left_alone() -> None:
-    """Somebody chose it."""
-    assert converted(pydantic_data_converter) is pydantic_data_converter
-    assert issubclass(CompactPayloadConverter, PydanticPayloadConverter)
+def test_a_client_that_has_our_converter_is_left_alone() -> None:
+    """A replayer is given the converter of the client, which knows the plugin already."""
+    found = converted(pydantic_data_converter)
+    assert converted(found) is found
 
 
-def test_a_foreign_converter_is_refused_with_what_to_do() -> None:
+def test_a_converter_without_plain_values_is_refused_with_what_to_do() -> None:
     """Otherwise the first session would fail with something obscure."""
-    foreign = DataConverter(payload_converter_class=Own)
-    with pytest.raises(InvalidConfigError, match=r"Own.*PydanticPayloadConverter"):
-        converted(foreign)
-    assert not issubclass(Own, DefaultPayloadConverter)
-
-
-def test_what_is_not_set_is_not_written() -> None:
-    """Histories stay small, and the same is read back."""
-    given = SessionInput(session_id="s", agent="a", options=SessionOptions(idle_timeout=5))
-    converter = CompactPayloadConverter()
-    payload = converter.to_payloads([given])[0]
-    assert payload.data == b'{"session_id":"s","agent":"a","options":{"idle_timeout":5.0}}'
-    assert converter.from_payloads([payload], [SessionInput]) == [given]
+    with pytest.raises(
+        InvalidConfigError, match=r"Own.*must carry None and JSON objects.*no known converter"
+    ):
+        converted(DataConverter(payload_converter_class=Own))
 
 
 def test_a_client_opens_no_store() -> None:
@@ -130,6 +120,13 @@ def test_a_worker_gets_the_intervals_of_the_settings() -> None:
     config = worker_config(Settings(timeouts=timeouts))
     assert config["max_heartbeat_throttle_interval"] == timeouts.max_heartbeat_throttle_interval
     assert config["sticky_queue_schedule_to_start_timeout"] == timeouts.sticky_queue_schedule_to_start_timeout
+
+
+def test_a_worker_keeps_the_intervals_that_its_maker_has_set() -> None:
+    """The worker is the user's, and so are his workflows and activities on it."""
+    config = {"activities": [], "max_heartbeat_throttle_interval": timedelta(seconds=50)}
+    found = HelixPlugin().configure_worker(config)  # type: ignore[arg-type]
+    assert [found.get(name) for name in INTERVALS] == [timedelta(seconds=50), timedelta(seconds=2)]
 
 
 def test_the_plugin_has_a_name_that_servers_show() -> None:

@@ -47,3 +47,13 @@ def test_a_root_forgets_owners_that_it_was_told_of_before() -> None:
     assert len(found) == 256
     assert (found["open"], found["done-99"], found["old-255"]) == ("child", "child", "other")
     assert {"done-0", "old-0"}.isdisjoint(found)
+
+
+def test_what_the_turn_took_counts() -> None:
+    """An answer came to the store when the session had given the call up: all say that it expired."""
+    first = CompletedClientToolCall(tool_call_id="call", outcome="result", completed_at=1, result_hash="h")
+    state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls={"call": first})
+    late = AnsweredCall(id="call", outcome="expired", when=2)
+    assert _answered(state, [late])["completed_client_tool_calls"]["call"].outcome == "expired"
+    same = AnsweredCall(id="call", outcome="result", when=2)
+    assert _answered(state, [same])["completed_client_tool_calls"]["call"] == first

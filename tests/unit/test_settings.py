@@ -1,12 +1,14 @@
 """Settings: what is accepted, what is refused, and that secrets stay secret."""
 
 import math
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings, Timeouts
 
@@ -151,6 +153,45 @@ def test_plain_connections_to_this_host_are_fine(url: str) -> None:
     assert Settings(redis_url=url).redis_url == url
 
 
+@pytest.mark.parametrize(
+    ("url", "hosts", "service", "db"),
+    [
+        ("redis+sentinel://localhost/main", (("localhost", 26379),), "main", 0),
+        ("redis+sentinel://u:p%40@127.0.0.1:1,[::1]:2/a-b/3", (("127.0.0.1", 1), ("::1", 2)), "a-b", 3),
+        (
+            "rediss+sentinel://one.example:1,two.example:2/main",
+            (("one.example", 1), ("two.example", 2)),
+            "main",
+            0,
+        ),
+    ],
+)
+def test_sentinels_are_an_address(
+    url: str, hosts: tuple[tuple[str, int], ...], service: str, db: int
+) -> None:
+    """Several hosts, a service and a database, in the form that other clients use."""
+    found = sentinel_address(Settings(redis_url=url).redis_url or "")
+    assert (found.hosts, found.service, found.db) == (hosts, service, db)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://localhost",
+        "redis+sentinel:///main",
+        "redis+sentinel://localhost:99999/main",
+        "redis+sentinel://localhost:x/main",
+        "redis+sentinel://localhost/main/x",
+        "redis+sentinel://app:hunter2@one.example,localhost/main",
+    ],
+)
+def test_a_bad_address_of_sentinels_is_refused(url: str) -> None:
+    """Said at the start, and without a password; another host without TLS is refused as elsewhere."""
+    with pytest.raises(InvalidConfigError, match="redis_url") as refused:
+        Settings(redis_url=url)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_secrets_never_show_in_repr() -> None:
     """Settings end up in logs and tracebacks."""
     settings = Settings.from_env(
@@ -202,3 +243,93 @@ def test_what_cannot_work_is_refused_with_the_reason(values: dict[str, Any], sai
     """A mistake shows at start-up, with the field and the rule, not as a strange failure later."""
     with pytest.raises(InvalidConfigError, match=said):
         Settings(**values)
+
+
+class Outer(BaseModel):
+    """An application's own settings."""
+
+    settings: Settings
+
+
+WITH_SECRETS: dict[str, Any] = {
+    "redis_url": "rediss://user:hunter2@cache.example/1",
+    "postgres_dsn": "postgresql://user:hunter2@db.example/app?password=hunter2",
+    "s3_bucket": "threads",
+    "s3_access_key": "hunter2",
+    "s3_secret_key": "hunter2",
+    "archive_hmac_key": "hunter2-hunter2-hunter2",
+    "temporal_api_key": "hunter2",
+}
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        repr,
+        str,
+        lambda each: repr(each.model_dump()),
+        lambda each: repr(each.model_dump(mode="json")),
+        lambda each: each.model_dump_json(),
+        lambda each: repr(Outer(settings=each).model_dump()),
+        lambda each: Outer(settings=each).model_dump_json(),
+    ],
+    ids=["repr", "str", "dump", "json", "text", "within", "text-within"],
+)
+def test_nothing_that_settings_are_shown_as_has_a_password(show: Callable[[Settings], str]) -> None:
+    """Programs log their settings, and pages show them."""
+    shown = show(Settings(**WITH_SECRETS))
+    assert "hunter2" not in shown
+    assert "cache.example" in shown
+
+
+def test_a_copy_has_the_passwords_all_the_same() -> None:
+    """What is used is not what is shown."""
+    settings = Settings(**WITH_SECRETS)
+    assert settings.model_copy(update={"flush": "exit"}).redis_url == WITH_SECRETS["redis_url"]
+    assert Settings(**dict(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HELIX_REDIS_URI", "HELIX_REDIS_URL"),
+        ("HELIX_POSTGRES_URL", "HELIX_POSTGRES_DSN"),
+        ("HELIX_S3_BUKET", "HELIX_S3_BUCKET"),
+        ("HELIX_TIMEOUT_HEARTBEATS_EVERY", "HELIX_TIMEOUT_HEARTBEAT_EVERY"),
+        ("HELIX_LIMITS_MESSAGE_BYTES", "HELIX_LIMIT_MESSAGE_BYTES"),
+        ("HELIX_NAMES", "HELIX_NAME"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest(name: str, meant: str) -> None:
+    """A worker whose Redis was misspelt would serve from memory."""
+    with pytest.raises(InvalidConfigError, match=f"{name} is no setting: {meant} is meant"):
+        Settings.from_env({name: "redis://user:hunter2@cache.example"})
+
+
+def test_a_variable_that_is_like_none_is_refused() -> None:
+    """The message says where the names are, and never a value."""
+    with pytest.raises(InvalidConfigError, match=r"HELIX_ZZZZZZZZ9 is no setting: .*HELIX_APP_") as refused:
+        Settings.from_env({"HELIX_ZZZZZZZZ9": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HELIX_AGENTS", "agent:support"),
+        ("HELIX_REQUIRE_SERVICES", "1"),
+        ("HELIX_CAMPAIGN", "1"),
+        ("HELIX_TEST_REDIS_URL", "redis://localhost"),
+        ("HELIX_VALKEY_BINARY", "/usr/bin/valkey-server"),
+        ("HELIX_APP_COLOUR", "blue"),
+        ("HELIX_SERVICE_HOST", "10.0.0.1"),
+        ("HELIX_REDIS_SERVICE_PORT_TCP_REDIS", "6379"),
+        ("HELIX_REDIS_PORT", "tcp://10.0.0.1:6379"),
+        ("HELIX_REDIS_PORT_6379_TCP_ADDR", "10.0.0.1"),
+        ("HELIX_UNUSED", ""),
+        ("OTHER", "x"),
+    ],
+)
+def test_variables_of_others_are_left_alone(name: str, value: str) -> None:
+    """Those of the tests and the development servers, of Kubernetes, an application's own, and empty ones."""
+    assert Settings.from_env({name: value}) == Settings()

@@ -185,12 +185,12 @@ def test_another_attempt_of_an_open_finds_what_the_first_one_recorded() -> None:
     assert tidy(first, header_at(0, epoch=10), request) == first
 
 
-def test_a_workflow_that_was_reset_forgets_what_it_did_later() -> None:
-    """It will be asked to do it again."""
+def test_what_was_taken_back_is_remembered_although_its_workflow_was_reset() -> None:
+    """It will be asked to do it again, and nothing more goes."""
     state = SliceState(taken_back=(taken("before", epoch=5), taken("after", epoch=8)))
     known = ReopenHeads(known=Head(position=4, last_id="x"), turn_start=Head(position=4, last_id="x"))
     after = tidy(state, header_at(2, epoch=10), opening(reopen=known, known_epoch=5))
-    assert [each.id for each in after.taken_back] == ["before"]
+    assert [each.id for each in after.taken_back] == ["before", "after"]
     assert tidy(state, header_at(2, epoch=10), opening()) == state
 
 

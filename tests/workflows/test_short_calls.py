@@ -1,5 +1,6 @@
 """Reads, forks and long texts of a client: short workflows, which take as long as the settings allow."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -27,25 +28,34 @@ class Started(Interceptor):
     """Remembers which workflows a client started."""
 
     def __init__(self) -> None:
-        self.handles: list[WorkflowHandle[Any, Any]] = []
+        self.looks: list[tuple[str, asyncio.Task[ActivityTaskScheduledEventAttributes]]] = []
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
         """Listen to starts."""
-        handles = self.handles
+        looks = self.looks
 
         class Listening(OutboundInterceptor):
             async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002
                 handle = await self.next.start_workflow(input)
-                handles.append(handle)
+                # At once: a deletion ends with the executions that it started itself.
+                looks.append((handle.id, asyncio.create_task(_scheduled(handle))))
                 return handle
 
         return Listening(next)
 
     async def scheduled(self) -> ActivityTaskScheduledEventAttributes:
         """How the last one's activity was scheduled."""
-        events = (await self.handles[-1].fetch_history()).events
-        found = [each.activity_task_scheduled_event_attributes for each in events]
-        return next(each for each in found if each.activity_id)
+        return await self.looks[-1][1]
+
+
+async def _scheduled(handle: WorkflowHandle[Any, Any]) -> ActivityTaskScheduledEventAttributes:
+    for _ in range(400):
+        events = (await handle.fetch_history()).events
+        for each in (event.activity_task_scheduled_event_attributes for event in events):
+            if each.activity_id:
+                return each
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{handle.id}: no activity was scheduled")
 
 
 @pytest.fixture
@@ -98,8 +108,7 @@ async def test_a_long_text_has_the_time_of_a_store_operation(
 ) -> None:
     """It is one object."""
     await sessions.ask(sid, "long " * 4000, agent="main")
-    handle = next(each for each in started.handles if each.id.startswith("helix-thread/"))
-    started.handles = [handle]
+    started.looks = [each for each in started.looks if each[0].startswith("helix-thread/")]
     assert (await started.scheduled()).start_to_close_timeout.ToTimedelta() == timedelta(seconds=17)
 
 

@@ -25,7 +25,7 @@ from helix_temporal.testing.tables import own_tables
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand, make_settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 NO_S3 = dict.fromkeys(("s3_endpoint", "s3_bucket", "s3_access_key", "s3_secret_key"))
 PAIRINGS = ("redis and postgres", "redis alone", "postgres alone", "files alone", "memory alone")

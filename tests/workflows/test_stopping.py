@@ -9,7 +9,7 @@ from temporalio.exceptions import CancelledError
 from helix_temporal.agents import ToolContext
 from helix_temporal.errors import HeadMovedError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import AskStatus, RewindRequest, StopRequest
+from helix_temporal.models.sessions import AskStatus, StopRequest
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand
 
@@ -238,7 +238,7 @@ async def test_a_cancel_during_a_rewind_refuses_the_rewind_and_ends(stand: Stand
     """Whoever waits for it is told, and the workflow does not wait for him for ever."""
     await stand.sessions.ask(sid, "one", agent="main")
     handle = stand.handle(sid)
-    rewound = asyncio.create_task(handle.execute_update("rewind", RewindRequest(to=EMPTY)))
+    rewound = asyncio.create_task(stand.sessions.rewind(sid, EMPTY))
     await asyncio.gather(handle.cancel(), asyncio.sleep(0))
     with pytest.raises(WorkflowFailureError):
         await asyncio.wait_for(stand.sessions.result(sid), 15)
@@ -302,7 +302,7 @@ async def test_a_handle_does_what_the_client_does(stand: Stand, sid: str) -> Non
     """The same under one name."""
     session = stand.sessions.session(sid, agent="main")
     assert (await session.ask("hello")).text == "1: hello"
-    assert len((await session.history()).messages) == 2
+    assert len((await session.history()).items) == 2
     assert not await session.interrupt()
     assert not await session.abort()
     await session.close()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import AskStatus, ExitReason, SessionInput, SessionOptions, Status
 from helix_temporal.models.suspensions import INTERRUPTED, PendingCall
@@ -95,7 +95,7 @@ async def test_why_a_session_cannot_be_opened_is_told_to_who_stops_it(
     """Nothing was stopped, and a false would say that nothing waits."""
     desk.scripts[sid] = asks_once(LOCATE)
     await left(stand, sid)
-    with pytest.raises(InvalidRequestError, match="nobody"):
+    with pytest.raises(AgentNotServedError, match="nobody"):
         await stand.client().stop(sid, agent="nobody")
     assert await stand.client().stop(sid, agent="people")
 

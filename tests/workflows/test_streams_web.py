@@ -5,11 +5,13 @@ import json
 import httpx
 import pytest
 
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.web import create_sse_app
 from tests.unit._web import connected, served
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
-from tests.workflows.test_waits import LOCATE, asks_once
+from tests.workflows.test_waits import LOCATE, WIPE, asks_once
+from tests.workflows.test_waits_exit import left
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -25,7 +27,7 @@ async def test_a_page_asks_and_is_shown_the_answer(stand: Stand, sid: str) -> No
         history = (await http.get(f"/sessions/{sid}/messages")).json()
     assert names[0] == "run_started"
     assert names[-2:] == ["run_ended", "end"]
-    assert [message["content"] for message in history["messages"]] == ["hello", "1: hello"]
+    assert [message["content"] for message in history["items"]] == ["hello", "1: hello"]
 
 
 async def test_a_message_that_is_sent_twice_counts_once(stand: Stand, sid: str) -> None:
@@ -66,3 +68,17 @@ async def test_a_session_that_nobody_started_needs_an_agent(stand: Stand, sid: s
     async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         sent = await http.post(f"/sessions/{sid}/messages", json={"text": "hello"})
     assert (sent.status_code, sent.json()["error"]) == (404, "SessionNotFoundError")
+
+
+async def test_a_message_for_an_expired_session_is_refused(stand: Stand, desk: Desk, sid: str) -> None:
+    """An approval, too: the session has ended, which is no failure of the server."""
+    desk.scripts[sid] = asks_once(WIPE)
+    (call,) = await left(stand, sid)
+    await stand.sessions.set_properties(sid, SessionProperties(expires_at=1))
+    app = create_sse_app(stand.sessions, agent="people")
+    approval = {"approval_id": call.id, "approved": True}
+    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        sent = await http.post(f"/sessions/{sid}/messages", json={"text": "hello"})
+        approved = await http.post(f"/sessions/{sid}/approvals", json=approval)
+    assert (sent.status_code, sent.json()["error"]) == (410, "SessionExpiredError")
+    assert (approved.status_code, approved.json()["error"]) == (410, "SessionExpiredError")

@@ -15,7 +15,7 @@ from tests.workflows.conftest import Stand
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, WIPE, asks, asks_once
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["place"]
 

@@ -12,6 +12,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import _binaries
+from helix_temporal.devstack.temporal import TEST_SERVER
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.suspensions import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
@@ -20,7 +21,7 @@ from helix_temporal.workflows import AgentSession
 from helix_temporal.workflows._session import _Move
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
-from tests.workflows.test_idle import TEST_SERVER, served
+from tests.workflows.test_idle import served
 from tests.workflows.test_reset import check, reset, task_ends
 from tests.workflows.test_waits import LOCATE, asks_once, suspended
 

@@ -25,7 +25,7 @@ from tests.workflows.test_states import place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, WIPE, asks_once
 from tests.workflows.test_waits_exit import left
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["place"]
 
@@ -51,6 +51,16 @@ async def cancelled(stand: Stand, sid: str) -> None:
     await stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
         await stand.handle(sid).result()
+
+
+async def tools_have_run(stand: Stand, sid: str) -> None:
+    """Whoever asked was told that the turn waits, and of tools beside it the results may come later."""
+    for _ in range(400):
+        described = await stand.handle(sid).describe()
+        if not described.raw_description.pending_activities:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{sid}: activities still run")
 
 
 @pytest.mark.parametrize("place", ["redis and postgres", "postgres alone"], indirect=True)
@@ -81,6 +91,7 @@ async def test_an_answer_that_was_taken_before_such_a_cancel_counts(place: Setti
     desk.scripts[sid] = asks_once(LOCATE, ACT)
     async with behind_proxy(place, desk) as (stand, proxy):
         asked = await stand.sessions.ask(sid, "go", agent="people", message_id="m")
+        await tools_have_run(stand, sid)
         proxy.refuse()
         reply = await stand.sessions.submit_tool_result(sid, asked.pending[0], "Bonn")
         assert reply.status == "submitted"

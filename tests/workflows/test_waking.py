@@ -26,7 +26,7 @@ from tests.workflows.test_states import PAIRINGS, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, asks_once
 from tests.workflows.test_waits_exit import left
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["place"]
 

@@ -1,8 +1,9 @@
 """One stream on the disk: a file that is appended to under its lock; blocking calls.
 
-Each line is one write: ``H``, a token and the head, or ``W`` and what a batch brought; chunks follow the JSON
-after a tab.  A line without its end is what a killed writer left: nobody reads it, and the next writer cuts
-it off.  Nothing is synced: a power cut may take the last chunks of a stream, or all of it.
+Each line is one write: ``H``, a token and the head, or ``W`` and what a batch brought, each with the checksum
+of what follows before it; chunks follow the JSON after a tab.  A line without its end is what a killed writer
+left: nobody reads it, and the next writer cuts it off.  Nothing is synced: a power cut may take the last
+chunks of a stream, or all of it.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from zlib import crc32
 
 import orjson
 
@@ -32,6 +34,7 @@ _WRITE: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOKEN: Final = 8
 _START: Final = 1 + _TOKEN
+_SUM: Final = 8
 _SMALL: Final = 256 * 1024
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.002
@@ -151,7 +154,11 @@ class StreamFile:
 
     def _apply(self, line: bytes) -> None:
         try:
-            fields, _, bodies = line[_START if line[:1] == b"H" else 1 :].partition(b"\t")
+            start = _START if line[:1] == b"H" else 1
+            data = line[start + _SUM :]
+            if _sum(data) != line[start : start + _SUM]:
+                raise ValueError
+            fields, _, bodies = data.partition(b"\t")
             found = orjson.loads(fields)
             if line[:1] == b"H":
                 self._apply_head(found, bodies)
@@ -240,7 +247,7 @@ class StreamFile:
         fields["keys"] = self._log.keys if keys else {}
         fields["written_at"] = head.updated_at
         body = b"" if chunk is None else chunk.body
-        return b"H%b%b\t%b\n" % (secrets.token_hex(_TOKEN // 2).encode(), orjson.dumps(fields), body)
+        return _line(b"H" + secrets.token_hex(_TOKEN // 2).encode(), orjson.dumps(fields), body)
 
     def _batch_line(self, batch: Batch, before: int) -> bytes:
         newest = itertools.islice(reversed(self._log.chunks), len(batch.entries))
@@ -260,7 +267,7 @@ class StreamFile:
             "keys": keys,
             "chunks": [(each.sequence, len(each.body)) for each in chunks],
         }
-        return b"W%b\t%b\n" % (orjson.dumps(fields), b"".join(each.body for each in chunks))
+        return _line(b"W", orjson.dumps(fields), b"".join(each.body for each in chunks))
 
     def _compact(self) -> None:
         """Write the file anew where most of it is trimmed."""
@@ -281,6 +288,15 @@ class StreamFile:
         temporary.replace(self.path)
         self._start, self._offset = lines[0][:_START], sum(map(len, lines))
         self._compact_at = max(_SMALL, 3 * self._offset)
+
+
+def _line(start: bytes, fields: bytes, bodies: bytes) -> bytes:
+    data = b"%b\t%b" % (fields, bodies)
+    return b"%b%b%b\n" % (start, _sum(data), data)
+
+
+def _sum(data: bytes) -> bytes:
+    return b"%08x" % crc32(data)
 
 
 def _lock(handle: int, path: str) -> bool:

@@ -41,6 +41,12 @@ class FilePayloads:
         """See `PayloadStore.delete_payload`."""
         await self._documents.change(_id(thread_id, key), lambda parts: Change(None, {} if parts else None))
 
+    async def delete_payloads(self, thread_id: str) -> None:
+        """See `PayloadStore.delete_payloads`."""
+        async for listed in self._documents.entries():
+            if orjson.loads(listed.id)[0] == thread_id:
+                await self._documents.change(listed.id, lambda parts: Change(None, {} if parts else None))
+
     async def _sweep(self) -> None:
         if (now := self._clock()) < self._next_sweep:
             return

@@ -129,6 +129,10 @@ class FileThreads:
         """See `HotTier.drop`."""
         await self._change(thread_id, lambda held, _: ops.drop(held, epoch))
 
+    async def drop_damaged(self, _thread_id: str, _archived: Archived, _slice: bytes, /) -> bool:
+        """A damaged document is left as it is: it may hold more than a thread."""
+        return False
+
     async def check(self) -> None:
         """Prove that the directory takes writes and locks; see `Documents.check`."""
         await self._documents.check()

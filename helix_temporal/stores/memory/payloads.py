@@ -30,3 +30,8 @@ class MemoryPayloads:
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""
         self._payloads.pop((thread_id, key), None)
+
+    async def delete_payloads(self, thread_id: str) -> None:
+        """See `PayloadStore.delete_payloads`."""
+        for each in [each for each in self._payloads if each[0] == thread_id]:
+            del self._payloads[each]

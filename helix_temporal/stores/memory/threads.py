@@ -124,6 +124,10 @@ class MemoryThreads:
         """See `HotTier.drop`."""
         self._keep(thread_id, ops.drop(self._find(thread_id), epoch))
 
+    async def drop_damaged(self, _thread_id: str, _archived: Archived, _slice: bytes, /) -> bool:
+        """Nothing is damaged in memory."""
+        return False
+
     async def check(self) -> None:
         """Nothing to refuse: memory evicts nothing."""
 

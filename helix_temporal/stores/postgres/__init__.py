@@ -1,16 +1,20 @@
 """Stores on PostgreSQL."""
 
-from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
+from helix_temporal.stores.postgres._adapter import AsyncpgAdapter, Database
 from helix_temporal.stores.postgres._migrations import Migration, MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
+from helix_temporal.stores.postgres.sessions import PostgresSessions
+from helix_temporal.stores.postgres.storage import PostgresSessionStorage
+from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.threads import PostgresThreads
 from helix_temporal.stores.postgres.usage import PostgresUsage
 
 __all__ = [
     "AsyncpgAdapter",
+    "Database",
     "Migration",
     "MigrationResult",
     "PostgresAdapter",
@@ -19,6 +23,9 @@ __all__ = [
     "PostgresLocks",
     "PostgresMigrations",
     "PostgresPayloads",
+    "PostgresSessionStorage",
+    "PostgresSessions",
+    "PostgresStreams",
     "PostgresThreads",
     "PostgresUsage",
     "transact",

@@ -1,9 +1,10 @@
 """`PostgresAdapter` on asyncpg: connections, time-outs, and what errors mean."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final, TypeAlias, Union
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -12,7 +13,18 @@ from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models._json import check_text
 from helix_temporal.stores.postgres._connections import Connections
 from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
-from helix_temporal.stores.postgres._protocol import REPEATED, TRIES, PostgresExecutor, Row, pause
+from helix_temporal.stores.postgres._protocol import (
+    REPEATED,
+    TRIES,
+    PostgresAdapter,
+    PostgresExecutor,
+    Row,
+    pause,
+)
+
+logger = logging.getLogger(__name__)
+
+_STATEMENTS: Final = 256
 
 
 class _Connection(asyncpg.Connection):
@@ -54,7 +66,7 @@ class AsyncpgAdapter:
         cls,
         dsn: str,
         *,
-        statement_cache_size: int = 256,
+        statement_cache_size: int | None = None,
         max_connections: int = 16,
         timeout: float = 10.0,
     ) -> "AsyncpgAdapter":
@@ -62,8 +74,9 @@ class AsyncpgAdapter:
 
         Args:
             dsn: ``postgresql://user:password@host:port/database``.
-            statement_cache_size: 0 where PgBouncer or the like stands between, in transaction mode:
-                then no statement is prepared by name.
+            statement_cache_size: How many statements a connection keeps prepared by name.  None: 256, and
+                0 where PgBouncer or the like stands between, which may give each transaction another
+                connection; that is found out when it connects.
             max_connections: At most so many at a time; more callers wait.
             timeout: Seconds for one statement, and for waiting for a connection.
 
@@ -73,13 +86,16 @@ class AsyncpgAdapter:
         where = _where(dsn)
 
         async def make() -> Connections:
+            size = statement_cache_size
+            if size is None:
+                size = 0 if await _is_pooled(dsn, timeout, where) else _STATEMENTS
             pool = await asyncpg.create_pool(
                 dsn,
                 min_size=0,
                 max_size=max_connections,
                 command_timeout=timeout,
                 timeout=timeout,
-                statement_cache_size=statement_cache_size,
+                statement_cache_size=size,
                 connection_class=_Connection,
             )
             return Connections(pool, max_connections, timeout)
@@ -167,6 +183,15 @@ class AsyncpgAdapter:
         return result
 
 
+Database: TypeAlias = Union[PostgresAdapter, "asyncpg.Pool[Any]"]
+"""A database as stores take it: an adapter, or a pool of one's own."""
+
+
+def as_adapter(database: Database, *, timeout: float = 10.0) -> PostgresAdapter:
+    """The adapter that is given, or one over the given pool."""
+    return AsyncpgAdapter(database, timeout=timeout) if isinstance(database, asyncpg.Pool) else database
+
+
 class _Transaction:
     """`PostgresExecutor` on the connection of one transaction."""
 
@@ -198,6 +223,18 @@ class _Transaction:
             return await getattr(self._connection, method)(query, *args, timeout=timeout or self._timeout)
         except DRIVER_ERRORS as error:
             raise translate(error, self._where) from error
+
+
+async def _is_pooled(dsn: str, timeout: float, where: str) -> bool:
+    """Whether a pooler stands between: it greets its clients with a process id that is not the server's."""
+    connection = await asyncpg.connect(dsn, timeout=timeout, command_timeout=timeout, statement_cache_size=0)
+    try:
+        pooled: bool = await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
+    finally:
+        await connection.close(timeout=timeout)
+    if pooled:
+        logger.info("PostgreSQL at %s: a pooler stands between; no statement is prepared by name", where)
+    return pooled
 
 
 def _check_arguments(args: tuple[Any, ...]) -> None:

@@ -5,7 +5,7 @@ from helix_temporal.models.records import Head, head_after, size_of
 from helix_temporal.stores import _decide
 from helix_temporal.stores.postgres._protocol import TRIES, PostgresExecutor
 from helix_temporal.stores.postgres._queries import Queries
-from helix_temporal.stores.postgres._rows import columns, header_of, records_of
+from helix_temporal.stores.postgres._rows import columns, header_of, records_of, slice_value
 from helix_temporal.stores.protocols.hot import Appended, Archived, StepAppend
 
 
@@ -24,11 +24,12 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         )
         if row is None:
             return None
-        header, stored = header_of(step.thread_id, row), records_of(row)
+        header = header_of(step.thread_id, row)
         if (error := _decide.refusal(header, step.epoch)) is not None:
             raise error
         if row["id_before"] != step.head.last_id:
             raise _decide.head_moved(header, step.head)
+        stored = records_of(row, step.thread_id, step.head.position)
         if stored and not _decide.same_step(step, stored):
             raise _decide.conflict(step, header, stored)
         if stored:
@@ -63,10 +64,10 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         step.head.last_id,
         end.position,
         end.last_id,
-        *columns(records),
+        *columns(step.head.position, records),
         size_of(records),
         _decide.ends_turn(step, records),
-        step.slice,
+        None if step.slice is None else slice_value(step.slice, step.slice_version + 1),
         step.slice_version,
         archived,
         archived_size,

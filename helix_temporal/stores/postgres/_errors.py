@@ -9,6 +9,7 @@ from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
     SchemaVersionError,
+    StoreCorruptError,
     StoreUnavailableError,
     TooLargeError,
     UnsupportedServerError,
@@ -38,7 +39,10 @@ _PASSING: Final = frozenset(
     }
 )
 _RIGHTS: Final = frozenset({"28", "3D", "3F", "42501"})
+_STATEMENTS: Final = frozenset({"26000", "42P05"})
+"""A prepared statement is not there, or is there already: it was another connection's."""
 _SCHEMA: Final = frozenset({"42P01", "42703", "42883"})
+_DAMAGED: Final = frozenset({"XX001", "XX002"})
 _READ_ONLY: Final = "25006"
 
 
@@ -62,6 +66,18 @@ def translate(error: Exception, where: str) -> HelixError:
     if state in _RIGHTS or state[:2] in _RIGHTS:
         return InvalidConfigError(
             f"PostgreSQL at {where} refused the user, the database or a right ({found})", sqlstate=state
+        )
+    if state in _DAMAGED:
+        return StoreCorruptError(
+            f"PostgreSQL at {where} found a page or an index of its own damaged ({found}); restore it",
+            sqlstate=state,
+        )
+    if state in _STATEMENTS:
+        return InvalidConfigError(
+            f"PostgreSQL at {where} lost a prepared statement ({found}): a pooler in transaction mode stands"
+            " between; unset HELIX_POSTGRES_STATEMENT_CACHE_SIZE or set it to 0 (a pool of your own:"
+            " statement_cache_size=0)",
+            sqlstate=state,
         )
     if state in _SCHEMA:
         return SchemaVersionError(

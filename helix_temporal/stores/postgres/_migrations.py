@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any, Final
 
 from helix_temporal.errors import HelixError, MigrationError, SchemaVersionError, StoreUnavailableError
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX, check_prefix
-from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._protocol import PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import NOW
 
 _FOLDER: Final = files("helix_temporal.stores.postgres") / "migrations"
@@ -63,6 +64,7 @@ class PostgresMigrations:
     """The versions of one prefix's tables, in the schema that the connection uses.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: See `check_prefix`; each prefix has versions of its own.
         migrations: Others than the package's own; for tests.
 
@@ -72,12 +74,12 @@ class PostgresMigrations:
 
     def __init__(
         self,
-        adapter: PostgresAdapter,
+        database: Database,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         migrations: Sequence[Migration] | None = None,
     ) -> None:
-        self._adapter, self._prefix = adapter, check_prefix(table_prefix)
+        self._adapter, self._prefix = as_adapter(database), check_prefix(table_prefix)
         self._migrations = tuple(released() if migrations is None else migrations)
 
     @property

@@ -2,14 +2,23 @@
 
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 from helix_temporal.models.records import Head, Record
+from helix_temporal.stores._checksums import SIZE, checked, damaged, with_checksum
 from helix_temporal.stores.postgres._protocol import Row
 from helix_temporal.stores.protocols.hot import HotHeader
 
 
 def header_of(thread_id: str, row: Row) -> HotHeader:
-    """The header in a row that has its columns."""
+    """The header in a row that has its columns.
+
+    Raises:
+        StoreCorruptError: Header or slice is not what was stored.
+    """
+    where = f"thread {thread_id!r} in PostgreSQL"
+    if not row["sound"]:
+        raise damaged(where, "the checksum of its header is wrong")
     return HotHeader(
         thread_id,
         epoch=row["epoch"],
@@ -18,7 +27,7 @@ def header_of(thread_id: str, row: Row) -> HotHeader:
         committed=row["committed"],
         base=Head(position=row["base"], last_id=row["base_id"]),
         closed=row["closed"],
-        slice=row["slice"],
+        slice=checked(row["slice"], f"the slice of {where}", row["slice_version"]),
         slice_version=row["slice_version"],
         adapter=row["adapter"],
         size=row["size"],
@@ -45,7 +54,7 @@ def header_values(header: HotHeader) -> tuple[Any, ...]:
         header.committed,
         header.base.position,
         header.base.last_id,
-        header.slice,
+        slice_value(header.slice, header.slice_version),
         header.slice_version,
         header.adapter,
         header.size,
@@ -60,21 +69,50 @@ def header_values(header: HotHeader) -> tuple[Any, ...]:
     )
 
 
-def records_of(row: Row, side: str = "") -> tuple[Record, ...]:
-    """The messages in a row's columns ``kinds``, ``ids`` and ``bodies``; aggregates of nothing are null."""
-    kinds = row[f"{side}kinds"]
+def slice_value(data: bytes, version: int) -> bytes:
+    """A slice as it is stored."""
+    return with_checksum(data, version)
+
+
+def records_of(row: Row, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:
+    """The messages in a row's columns ``kinds``, ``ids`` and ``bodies``; aggregates of nothing are null.
+
+    Args:
+        row: It has these columns.
+        thread_id: For the error.
+        first: Position of the first message.
+        side: What stands before the columns' names.
+
+    Raises:
+        StoreCorruptError: A message is not what was stored at its position.
+    """
+    kinds: list[str] | None = row[f"{side}kinds"]
     if kinds is None:
         return ()
-    return tuple(map(Record, kinds, row[f"{side}ids"], row[f"{side}bodies"]))
+    found: list[Record] = []
+    for position, (kind, message_id, stored) in enumerate(
+        zip(kinds, row[f"{side}ids"], row[f"{side}bodies"], strict=True), first
+    ):
+        body = stored[:-SIZE]
+        if _sum(position, kind, message_id, body) != stored[-SIZE:]:
+            what = f"the message at position {position} is not the one that was stored"
+            raise damaged(f"thread {thread_id!r} in PostgreSQL", what, position=position)
+        found.append(Record(kind, message_id, body))
+    return tuple(found)
 
 
-def columns(records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
-    """Kinds, ids and bodies."""
+def columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
+    """Kinds, ids and bodies with their checksums, from position ``first`` on."""
     kinds: list[str] = []
     ids: list[str] = []
     bodies: list[bytes] = []
-    for kind, message_id, body in records:
+    for position, (kind, message_id, body) in enumerate(records, first):
         kinds.append(kind)
         ids.append(message_id)
-        bodies.append(body)
+        bodies.append(body + _sum(position, kind, message_id, body))
     return kinds, ids, bodies
+
+
+def _sum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
+    start = f"{position} {kind} {message_id}"
+    return crc32(body, crc32(start.encode())).to_bytes(SIZE, "big")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from helix_temporal.models.records import head_after
+from helix_temporal.stores._checksums import with_checksum
 from helix_temporal.stores.postgres._append import append_values
 from helix_temporal.stores.postgres._queries import shifted, statement
 from helix_temporal.stores.postgres._session_view import none_of
@@ -34,12 +35,12 @@ def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tup
         guard = "row" if change.revision else "create"
     arguments: list[Any] = [change.session_id, change.revision, change.max_epoch]
     if change.row is not None:
-        arguments += row_values(change.row)
+        arguments += row_values(change.session_id, change.row)
     removed, put = _by_kind(change)
     for kind in removed:
         arguments += removed[kind]
     for kind in put:
-        arguments += _put_values(put[kind])
+        arguments += _put_values(change.session_id, put[kind])
     if append:
         assert change.append is not None
         arguments += append_values(change.append, head_after(change.append.head, change.append.records))
@@ -79,15 +80,20 @@ def _text(
     return f"WITH {', '.join(parts)} {result}"
 
 
+def place_of(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+    """What a record's checksum is of, beside its body."""
+    return session_id, name.kind.value, name.key, name.group, order
+
+
 _HELD: Final = 'SELECT 1 FROM "{prefix}states" WHERE session_id = $1 AND rev = $2'
 
 
-def row_values(row: SessionRow) -> list[Any]:
+def row_values(session_id: str, row: SessionRow) -> list[Any]:
     """A state's columns, from ``body`` on, in the order of the guards."""
     state = row.state
     searchable = {name: value for name, value in state.metadata.items() if isinstance(value, str)}
     return [
-        row.body,
+        with_checksum(row.body, session_id, "state"),
         state.version,
         state.status.value,
         state.agent_type,
@@ -134,12 +140,12 @@ def _by_kind(
     return removed, dict(sorted(put.items()))
 
 
-def _put_values(records: Sequence[SessionRecord]) -> list[Any]:
+def _put_values(session_id: str, records: Sequence[SessionRecord]) -> list[Any]:
     # The last one of a key counts; a statement may touch a row once only.
     last = {record.name: record for record in records}.values()
     return [
         [record.key for record in last],
         [record.group for record in last],
         [record.order for record in last],
-        [record.body for record in last],
+        [with_checksum(record.body, *place_of(session_id, record.name, record.order)) for record in last],
     ]

@@ -1,7 +1,7 @@
 """The door to everything in one PostgreSQL database."""
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores.postgres._adapter import AsyncpgAdapter
+from helix_temporal.stores.postgres._adapter import AsyncpgAdapter, Database, as_adapter
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.locks import PostgresLocks
@@ -18,12 +18,13 @@ class PostgresBackend:
     Nothing is connected until the first use, on the loop that runs then.
 
     Args:
-        dsn: ``postgresql://user:password@host:port/database``.
+        database: ``postgresql://user:password@host:port/database``; or an asyncpg pool or a
+            `PostgresAdapter` that is there, whose maker closes it.  The next three are for the first.
         table_prefix: What the names of all tables begin with; ``[A-Za-z_][A-Za-z0-9_]*``, at most 30
             characters.
-        statement_cache_size: 0 behind a pooler in transaction mode; see `AsyncpgAdapter.from_dsn`.
+        statement_cache_size: See `AsyncpgAdapter.from_dsn`.
         max_connections: At most so many operations at a time; more wait.
-        timeout: Seconds for one statement.
+        timeout: Seconds for one statement; not of an adapter.
         stream_limits: What is kept of streams.
 
     Raises:
@@ -32,21 +33,24 @@ class PostgresBackend:
 
     def __init__(
         self,
-        dsn: str,
+        database: str | Database,
         *,
         table_prefix: str = DEFAULT_PREFIX,
-        statement_cache_size: int = 256,
+        statement_cache_size: int | None = None,
         max_connections: int = 16,
         timeout: float = 10.0,
         stream_limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
         self.table_prefix = table_prefix
-        self.adapter = AsyncpgAdapter.from_dsn(
-            dsn,
-            statement_cache_size=statement_cache_size,
-            max_connections=max_connections,
-            timeout=timeout,
-        )
+        self._is_own = isinstance(database, str)
+        if isinstance(database, str):
+            database = AsyncpgAdapter.from_dsn(
+                database,
+                statement_cache_size=statement_cache_size,
+                max_connections=max_connections,
+                timeout=timeout,
+            )
+        self.adapter = as_adapter(database, timeout=timeout)
         self.threads = PostgresThreads(self.adapter, table_prefix=table_prefix)
         self.sessions = PostgresSessions(self.adapter, table_prefix=table_prefix)
         self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
@@ -60,6 +64,7 @@ class PostgresBackend:
         await self.threads.check()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; a pool or adapter that was given stays open."""
         await self.streams.close()
-        await self.adapter.close()
+        if self._is_own:
+            await self.adapter.close()

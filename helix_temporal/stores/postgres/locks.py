@@ -5,19 +5,20 @@ from typing import Any
 from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores._lease_rules import Claim
 from helix_temporal.stores._leases import Leases
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import PostgresAdapter
 from helix_temporal.stores.postgres._queries import Queries
 
 
 class PostgresLocks(Leases):
-    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     A lease is a row, not an advisory lock: it belongs to no connection, so it outlives the one that took it
     and works through a pooler in transaction mode.  Each operation is one statement, in a transaction of
     its own.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
         default_ttl_ms: How long a lease lasts if the caller does not say.
 
@@ -27,13 +28,13 @@ class PostgresLocks(Leases):
 
     def __init__(
         self,
-        adapter: PostgresAdapter,
+        database: Database,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         default_ttl_ms: int = DEFAULT_TTL_MS,
     ) -> None:
         super().__init__(default_ttl_ms=default_ttl_ms)
-        self._adapter, self._queries = adapter, Queries(table_prefix)
+        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
     async def _take(self, wanted: Claim) -> LockInfo | None:
         row = await self._adapter.fetchrow(

@@ -7,19 +7,22 @@ from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.models.records import head_after
 from helix_temporal.stores import _decide
+from helix_temporal.stores._checksums import checked
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._append import append_step
 from helix_temporal.stores.postgres._check import check_server
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._protocol import PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import Queries
 from helix_temporal.stores.postgres._rows import header_of
 from helix_temporal.stores.postgres._session_list import list_sessions
-from helix_temporal.stores.postgres._session_sql import commit_statement
+from helix_temporal.stores.postgres._session_sql import commit_statement, place_of
 from helix_temporal.stores.postgres._session_view import view_statement
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
     Committed,
+    RecordKey,
     RecordKind,
     RecordPage,
     SessionCommit,
@@ -32,11 +35,12 @@ _SCAN: Final = 500
 
 
 class PostgresSessions:
-    """`SessionRecords` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+    """`SessionRecords` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     A view is one statement, and so is a commit, with a step of the thread in it or not.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
@@ -46,8 +50,8 @@ class PostgresSessions:
     keeps_threads: bool = True
     durable: bool = True
 
-    def __init__(self, adapter: PostgresAdapter, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = adapter, Queries(table_prefix)
+    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
     async def view(self, session_id: str, wanted: Wanted = Wanted()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRecords.view`."""
@@ -111,7 +115,7 @@ class PostgresSessions:
             self._queries[f"session_page_{kind}_{direction}"], session_id, limit, order, key
         )
         total = await self._adapter.fetchval(self._queries[f"session_count_{kind}"], session_id)
-        found = (SessionRecord(kind, row["key"], row["body"], row["grp"], row["ord"]) for row in rows)
+        found = (_record(session_id, kind, row) for row in rows)
         return RecordPage(tuple(found), total)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
@@ -171,6 +175,13 @@ class PostgresSessions:
         """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""
 
 
+def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
+    name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
+    where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
+    body = checked(row["body"], where, *place_of(session_id, name, order))
+    return SessionRecord(kind, name.key, body, name.group, order)
+
+
 def _view(session_id: str, rows: list[Any], wanted: Wanted) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
     named, groups = set(wanted.keys), set(wanted.groups)
@@ -179,14 +190,15 @@ def _view(session_id: str, rows: list[Any], wanted: Wanted) -> SessionView:
         if row["kind"] == "state":
             continue
         kind = RecordKind(row["kind"])
-        record = SessionRecord(kind, row["key"], row["body"], row["grp"], row["ord"])
+        record = _record(session_id, kind, row)
         if record.name in named or (kind, record.group) in groups or kind in wanted.newest:
             found[record.name] = record
     there = state["rev"] is not None and not state["gone"]
+    where = f"session {session_id!r} in PostgreSQL"
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
-        state=state["body"] if there else None,
+        state=checked(state["body"], f"the state of {where}", session_id, "state") if there else None,
         records=tuple(found.values()),
         now=state["now"],
         thread=header_of(session_id, state) if wanted.thread and state["epoch"] is not None else None,

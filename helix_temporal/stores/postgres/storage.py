@@ -1,6 +1,7 @@
 """The façade's sessions in PostgreSQL: state and messages in the tables that everything else uses."""
 
 from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.postgres._adapter import Database
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.sessions import RecordSessions
@@ -11,15 +12,16 @@ class PostgresSessionStorage(StoreSessionStorage):
     """`SessionStorage` on PostgreSQL; ``helix-temporal migrate`` makes the tables.
 
     Args:
-        dsn: ``postgresql://user:password@host:port/database``.
+        database: ``postgresql://user:password@host:port/database``, or a pool or an adapter; see
+            `PostgresBackend`.
         table_prefix: What the names of all tables begin with.
 
     Raises:
         InvalidConfigError: The DSN or the prefix is not acceptable.
     """
 
-    def __init__(self, dsn: str, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._backend = PostgresBackend(dsn, table_prefix=table_prefix)
+    def __init__(self, database: str | Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._backend = PostgresBackend(database, table_prefix=table_prefix)
         store = RecordSessions(self._backend.sessions, HotThreads(self._backend.threads))
         super().__init__(store, self._backend.locks)
 

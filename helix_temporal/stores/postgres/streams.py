@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
+from helix_temporal.stores._checksums import checked, with_checksum
 from helix_temporal.stores._stream_feed import News
 from helix_temporal.stores._stream_log import admitted
 from helix_temporal.stores._stream_rules import Batch, Change, Facts, Head, Refused, View, Written, facts_from
 from helix_temporal.stores._streams import Streams
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._protocol import PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import Queries
 from helix_temporal.stores.postgres._stream_polling import Place, Polling
 
@@ -19,13 +21,14 @@ _PURGED_AT_ONCE: Final = 200
 
 
 class PostgresStreams(Streams):
-    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     A write is one statement.  All readers of one process together ask every 10 to 100 ms how far their
     streams are; chunks are that late.  Streams that have expired are removed by whoever makes one, every ten
     minutes.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
         limits: What is kept.
 
@@ -35,13 +38,13 @@ class PostgresStreams(Streams):
 
     def __init__(
         self,
-        adapter: PostgresAdapter,
+        database: Database,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(limits)
-        self._adapter, self._queries = adapter, Queries(table_prefix)
+        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
         self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
         self._polling = Polling(self._places)
         self._next_purge = 0.0
@@ -64,8 +67,14 @@ class PostgresStreams(Streams):
         rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
         if not rows:
             return None
+        where = f"stream {stream_id!r} in PostgreSQL"
         chunks = (
-            StoredChunk(row["sequence"], row["run_id"], row["written_at"], row["body"])
+            StoredChunk(
+                row["sequence"],
+                row["run_id"],
+                row["written_at"],
+                checked(row["body"], f"chunk {row['sequence']} of {where}", stream_id, row["run_id"]),
+            )
             for row in rows
             if row["sequence"] is not None
         )
@@ -82,7 +91,7 @@ class PostgresStreams(Streams):
             change.fence,
             change.status,
             change.facts.to_bytes(),
-            change.chunk,
+            None if change.chunk is None else with_checksum(change.chunk, change.before.stream_id, ""),
             self._ttl,
         )
         return last
@@ -104,7 +113,7 @@ class PostgresStreams(Streams):
             batch.fence,
             batch.run_id,
             [key for key, _ in batch.entries],
-            [body for _, body in batch.entries],
+            [with_checksum(body, batch.stream_id, batch.run_id) for _, body in batch.entries],
             self.limits.max_chunks,
             self._ttl,
         )

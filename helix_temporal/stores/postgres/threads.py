@@ -7,13 +7,14 @@ from typing import Final, NamedTuple, TypeVar
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.stores import _decide
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._append import append_step
 from helix_temporal.stores.postgres._check import check_server
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import TRIES, PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres._protocol import TRIES, PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import Queries
-from helix_temporal.stores.postgres._rows import columns, header_of, header_values, records_of
+from helix_temporal.stores.postgres._rows import columns, header_of, header_values, records_of, slice_value
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -42,17 +43,18 @@ class _Locked(NamedTuple):
 
 
 class PostgresThreads:
-    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
         InvalidConfigError: The prefix is not acceptable.
     """
 
-    def __init__(self, adapter: PostgresAdapter, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = adapter, Queries(table_prefix)
+    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
     # -- reads
 
@@ -66,7 +68,8 @@ class PostgresThreads:
         row = await self._adapter.fetchrow(self._queries["thread_snapshot"], thread_id, since)
         if row is None:
             return None
-        return HotSnapshot(header_of(thread_id, row), row["first"], records_of(row))
+        first = row["first"]
+        return HotSnapshot(header_of(thread_id, row), first, records_of(row, thread_id, first))
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
@@ -80,11 +83,12 @@ class PostgresThreads:
         )
         if row is None:
             return None
-        header, records = header_of(thread_id, row), records_of(row)
+        header = header_of(thread_id, row)
         base, head = header.base.position, header.head.position
-        start = min(max(wanted.start, base), head)
-        stop = max(min(wanted.stop, head), start)
-        return HotSnapshot(header, stop - len(records) if wanted.backward else start, records)
+        first = min(max(wanted.start, base), head)
+        if wanted.backward:
+            first = max(min(wanted.stop, head), first) - len(row["kinds"] or ())
+        return HotSnapshot(header, first, records_of(row, thread_id, first))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -95,10 +99,13 @@ class PostgresThreads:
         )
         if row is None:
             return None
+        header = header_of(thread_id, row)
+        at = min(max(head.position, header.base.position), header.head.position)
+        first = at - len(row["before_kinds"] or ())
         return StepView(
-            header=header_of(thread_id, row),
-            after=records_of(row, "after_"),
-            before=records_of(row, "before_"),
+            header=header,
+            after=records_of(row, thread_id, head.position, "after_"),
+            before=records_of(row, thread_id, first, "before_"),
             earlier_ids=tuple(row["earlier_ids"] or ()),
             last_id_at_head=row["id_before"],
         )
@@ -209,9 +216,10 @@ class PostgresThreads:
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
+        stored = slice_value(data, expected_version + 1)
         for _ in range(TRIES):
             version: int | None = await self._adapter.fetchval(
-                self._queries["thread_save_slice"], thread_id, epoch, data, expected_version
+                self._queries["thread_save_slice"], thread_id, epoch, stored, expected_version
             )
             if version is not None or (header := await self.header(thread_id)) is None:
                 return version
@@ -231,6 +239,17 @@ class PostgresThreads:
 
         await self._with_locked(thread_id, work)
 
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
+        """See `HotTier.drop_damaged`."""
+        return bool(
+            await self._adapter.fetchval(
+                self._queries["thread_drop_damaged"],
+                thread_id,
+                archived.head.position,
+                slice_value(slice_, archived.slice_version),
+            )
+        )
+
     async def check(self) -> None:
         """Refuse a server or tables that would not do.
 
@@ -242,8 +261,7 @@ class PostgresThreads:
         await PostgresMigrations(self._adapter, table_prefix=self._queries.prefix).verify()
 
     async def close(self) -> None:
-        """See `HotTier.close`."""
-        await self._adapter.close()
+        """See `HotTier.close`; whoever made the adapter closes it."""
 
     # -- inside
 
@@ -278,7 +296,9 @@ class PostgresThreads:
         thread_id = header.thread_id
         await on.execute(self._queries["thread_cut_messages"], thread_id, header.base.position, keep)
         for first, part in _parts(records):
-            await on.execute(self._queries["thread_put_messages"], thread_id, keep + first, *columns(part))
+            await on.execute(
+                self._queries["thread_put_messages"], thread_id, keep + first, *columns(keep + first, part)
+            )
         return header
 
     async def _outdates(self, on: PostgresExecutor, header: HotHeader, head: Head) -> bool:

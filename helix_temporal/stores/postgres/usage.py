@@ -4,10 +4,11 @@ from typing import Any, Final
 
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import _usage_rules as rules
+from helix_temporal.stores._checksums import checked, with_checksum
 from helix_temporal.stores._usage import UsageLedger
 from helix_temporal.stores._usage_rules import Wanted
+from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import PostgresAdapter
 from helix_temporal.stores.postgres._queries import Queries
 
 _BETWEEN: Final = "\x01"
@@ -15,17 +16,18 @@ _BETWEEN: Final = "\x01"
 
 
 class PostgresUsage(UsageLedger):
-    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over an adapter of one's own.
+    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     Args:
+        database: An adapter, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
         InvalidConfigError: The prefix is not acceptable.
     """
 
-    def __init__(self, adapter: PostgresAdapter, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = adapter, Queries(table_prefix)
+    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
     async def _add(self, entry: UsageEntry, body: bytes) -> bool:
         added = await self._adapter.fetchval(
@@ -37,7 +39,7 @@ class PostgresUsage(UsageLedger):
             entry.run_id,
             entry.step_count,
             entry.timestamp,
-            body,
+            with_checksum(body),
         )
         return added is not None
 
@@ -75,5 +77,6 @@ class PostgresUsage(UsageLedger):
         rows = await self._adapter.fetch(
             self._queries[name], kinds, wanted.run_id, wanted.since, wanted.until, limit, offset, *scope
         )
-        bodies = [row["body"] for row in rows if row["body"] is not None]
-        return [rules.from_body(body, "usage in PostgreSQL") for body in bodies], rows[0]["total"]
+        where = "an entry of usage in PostgreSQL"
+        bodies = [checked(row["body"], where) for row in rows if row["body"] is not None]
+        return [rules.from_body(body, where) for body in bodies], rows[0]["total"]

@@ -1,5 +1,6 @@
 """Staging, the commit of a step, and checkpoints: a part of the session store."""
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Literal, Protocol
 
@@ -12,6 +13,7 @@ from helix_temporal.models.checkpoints import (
     StagedRow,
     StepCommit,
 )
+from helix_temporal.models.messages import Message
 from helix_temporal.models.queries import (
     Page,
     SessionSnapshot,
@@ -82,6 +84,7 @@ class CheckpointStore(Protocol):
         step: StepCommit,
         *,
         append: StepAppend | None = None,
+        messages: Sequence[Message] = (),
         run: RunChange | None = None,
         expected_version: int | AnyVersion | None = None,
         epoch: int | None = None,
@@ -96,6 +99,10 @@ class CheckpointStore(Protocol):
         else appended and flushed before.  With an answer in it, the first answer wins, and what
         follows from another one does not count.  ``run`` changes the step's run in the same unit.
 
+        ``messages`` instead of ``append``: they go to the end of the session's thread, which is opened for
+        the session if nobody has it; for sessions that no session workflow runs.  A message whose id is
+        among the newest 200 stands there already.
+
         The head that is committed is that of ``append``, else that of a `StateChange`, else the
         thread's where that is further than the head in ``next_state``.
 
@@ -104,6 +111,7 @@ class CheckpointStore(Protocol):
             IdempotencyConflictError: The step was committed with other content.
             PatchConflictError: A staged patch can't be applied; nothing was changed.
             StateBehindThreadError: The state's head is before what the change ``follows``.
+            InvalidRequestError: ``append`` and ``messages`` are both given.
         """
         ...
 

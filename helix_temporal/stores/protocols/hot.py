@@ -302,6 +302,21 @@ class HotTier(Protocol):
         """
         ...
 
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes, /) -> bool:
+        """Remove a record whose header is damaged, if the archive holds its messages and its slice.
+
+        A record with a sound header is left alone: `evict` is for that.
+
+        Args:
+            thread_id: Whose record.
+            archived: What the archive holds.
+            slice_: The slice that it holds, of ``archived.slice_version``.
+
+        Returns:
+            Whether it is gone; a store that cannot tell removes nothing.
+        """
+        ...
+
     def scan(self) -> AsyncIterator[str]:
         """Ids of all threads that are hot, in no order.
 
@@ -339,4 +354,8 @@ class PayloadStore(Protocol):
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """Forget the bytes; nothing if they are gone."""
+        ...
+
+    async def delete_payloads(self, thread_id: str) -> None:
+        """Forget all bytes of a thread."""
         ...

@@ -101,6 +101,16 @@ class RunStore(Protocol):
         """
         ...
 
+    async def remove_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
+    ) -> bool:
+        """Forget a child; False if the session has no such child.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+        """
+        ...
+
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
         """Children in the order in which they were added."""
         ...

@@ -151,7 +151,8 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
     ) -> bool:
         """Remove everything of the session but its usage; False if there was none.
 
-        Its thread and its stream go too, if this store has them.
+        Its thread and its stream go too, if this store has them, and the sessions of its sub-agents: those
+        that it refers to and that have it as their parent.
 
         Raises:
             StaleStateError: ``expected_version`` is given and another.
@@ -236,6 +237,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         """Take a client's answer once; version +1 then.  Routed by ownership where this is a root.
 
         Raises:
+            SessionExpiredError: The session, or this root of it, has expired.
             TooLargeError: The result exceeds 1 MiB.
             RemoteClientToolUnsupportedError: By the root's map it is that of a sub-session elsewhere.
             SessionNotFoundError: It is that of a session that is not there.

@@ -29,15 +29,18 @@ class Create(StrEnum):
 class Reopen:
     """An open by a workflow that already had the thread open.
 
+    What is committed stays, also where the workflow knows nothing of it, since it was reset.
+
     Attributes:
-        known: The head that the workflow knows: what lies beyond it is cut.
-        turn_start: Where to cut if ``known`` is no longer there.
+        known: The head that the workflow knows: what lies beyond it and is not committed is cut.  None: it
+            knows nothing of what it did, and nothing is cut.
+        turn_start: Where to cut if ``known`` is no longer there, and nothing beyond is committed.
         inputs: Ids of the inputs of the step under way: if the thread goes on from ``known`` with just
             these, that step is kept, and its answer need not be paid for again.
         answered: That step ends in an answer; otherwise it is its inputs alone.
     """
 
-    known: Head
+    known: Head | None
     turn_start: Head
     inputs: tuple[str, ...] = ()
     answered: bool = True
@@ -85,11 +88,14 @@ class OpenedThread:
     Attributes:
         created: The thread did not exist before this open (of any of its attempts).
         cut: Messages that were cut because their turn had not ended.
+        at: Where the caller goes on: the thread's head; or, of a re-open, the head that it knows, if no more
+            is committed than the step that it has under way; or else the end of what is committed.
     """
 
     header: HotHeader
     created: bool
     cut: int
+    at: Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +223,7 @@ class FlushThread:
         ends: With ``closes``: its execution ends so, rather than that a record is archived as it is.  A turn
             that waits for somebody is then cut by the next open.
         slice_version: The state that must be in the archive for success, or a later one.
+        known: The head that the caller knows; the thread may have gone on from it.
     """
 
     thread_id: str
@@ -226,6 +233,7 @@ class FlushThread:
     closes: bool = False
     ends: bool = True
     slice_version: int = 0
+    known: Head | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +247,7 @@ class FlushReceipt:
         gets: Objects read.
         pending_bytes: Packed bytes that are hot and not archived.
         reason: Why not archived, without secrets.
+        tried: The archive was asked; false while its breaker is open, or where it is not asked each step.
     """
 
     status: FlushStatus
@@ -251,6 +260,7 @@ class FlushReceipt:
     uploaded: int = 0
     pending_bytes: int = 0
     reason: str = ""
+    tried: bool = True
 
 
 class ThreadStore(Protocol):
@@ -341,7 +351,8 @@ class ThreadStore(Protocol):
 
         Raises:
             FencedError: A newer epoch has it.
-            HeadMovedError: The hot record does not continue the archive, or does not hold ``mine``.
+            HeadMovedError: The hot record does not continue the archive, or neither holds ``mine``, or
+                ``known``: what was acknowledged is lost.
         """
         ...
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from typing import Protocol
 
+from helix_temporal.models.queries import Page
 from helix_temporal.models.usage import (
     StepRange,
     UsageEntry,
     UsageKind,
-    UsagePage,
     UsageQuery,
     UsageRollup,
 )
@@ -63,8 +63,12 @@ class UsageStore(Protocol):
         """
         ...
 
-    async def query_usage(self, query: UsageQuery) -> UsagePage:
-        """One page of the entries of all sessions that match."""
+    async def query_usage(self, query: UsageQuery) -> Page[UsageEntry]:
+        """A page of the entries of all sessions that match, by time, then session, then id.
+
+        Raises:
+            InvalidCursorError: The cursor is none of this list.
+        """
         ...
 
     async def exists(self, session_id: str) -> bool:

@@ -1,12 +1,13 @@
 """A step on its way to ``append.lua``, and what came back; alone, or as a part of a session's commit."""
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.records import Head, head_after, unpack
+from helix_temporal.models.records import Head, head_after
 from helix_temporal.stores import _decide
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.redis import _replies
 from helix_temporal.stores.redis._connection import Value
 from helix_temporal.stores.redis._replies import Reply
+from helix_temporal.stores.redis._stored_messages import read_messages
 
 
 def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
@@ -18,7 +19,8 @@ def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
     _decide.check_step(step)
     end = head_after(step.head, step.records)
     numbers, made = _replies.step_args(step, end.position)
-    return (numbers, step.head.last_id, end.last_id, step.slice or b"", *made), end
+    data = b"" if step.slice is None else _replies.slice_value(step.slice, step.slice_version + 1)
+    return (numbers, step.head.last_id, end.last_id, data, *made), end
 
 
 def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
@@ -26,10 +28,11 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
 
     Raises:
         FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: See `HotTier.append`.
+        StoreCorruptError: What stands there is damaged.
     """
     if reply.status == "A":
         return Appended(step.records, end, False, reply.header)
-    stored = tuple(unpack(reply.rest))
+    stored = read_messages(reply.rest, step.head.position, reply.where)
     if reply.status == "R":
         return Appended(stored, head_after(step.head, stored), True, reply.header)
     if reply.status == "V":

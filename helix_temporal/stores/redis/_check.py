@@ -6,6 +6,7 @@ from typing import Any, Final
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
+    StoreUnavailableError,
     UnsafeRedisPolicyError,
     UnsupportedServerError,
 )
@@ -33,7 +34,7 @@ async def check_server(connection: Connection, *, expiring: bool = False) -> boo
         info = await connection.command("INFO", at=server)
         if not isinstance(info, dict):
             raise UnsupportedServerError(f"Redis at {connection.where}: INFO is not what it should be")
-        _check_version(connection.where, info)
+        _check_version(connection, info)
         if info.get("cluster_enabled") and not connection.cluster:
             raise InvalidConfigError(f"Redis at {connection.where} is a node of a cluster; set redis_cluster")
         policy = info.get("maxmemory_policy") or await _configured_policy(connection, server)
@@ -63,12 +64,17 @@ def refuse_unsafe_policy(where: str, policy: str) -> None:
         )
 
 
-def _check_version(where: str, info: dict[str, Any]) -> None:
+def _check_version(connection: Connection, info: dict[str, Any]) -> None:
+    where = connection.where
     version = str(info.get("redis_version", ""))
     found = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if found < _OLDEST:
         raise UnsupportedServerError(f"Redis at {where}: version {version or 'unknown'}, at least 6.0 needed")
     if info.get("role") == "slave":
+        if connection.follows_failovers:
+            raise StoreUnavailableError(
+                f"Redis at {where} is a replica since a moment; repeat the call later"
+            )
         raise UnsupportedServerError(f"Redis at {where} is a replica and takes no writes; name the primary")
 
 

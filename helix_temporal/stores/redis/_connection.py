@@ -1,6 +1,7 @@
 """One client for one Redis or Valkey, standalone or cluster, and what all stores on it share."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import lru_cache
@@ -11,14 +12,20 @@ from redis import exceptions as driver
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from helix_temporal._setting_rules import SentinelAddress, is_sentinel, sentinel_address
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.ids import encode_id
+from helix_temporal.models.ids import decode_id, encode_id
+from helix_temporal.stores._checksums import damaged
 from helix_temporal.stores.redis._deadlines import Deadlines
-from helix_temporal.stores.redis._errors import translate
+from helix_temporal.stores.redis._errors import has_moved, is_damage, translate
 from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
 from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.stores.redis._sentinel import close_sentinels, sentinel_pool
+
+logger = logging.getLogger(__name__)
 
 Server = Redis | ClusterNode
 """One server that holds keys."""
@@ -29,6 +36,8 @@ _OURS: Final = frozenset(
     {"decode_responses", "max_connections", "protocol", "socket_connect_timeout", "socket_timeout"}
 )
 """Of a URL's options the driver would take these over what it is given here, and answers would be others."""
+
+_LOOK_EVERY: Final = 1.0
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
@@ -42,7 +51,9 @@ class Connection:
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``; options in it that say how to read and wait for
-            answers, such as ``protocol``, have no effect.
+            answers, such as ``protocol``, have no effect.  Or that of sentinels,
+            ``redis+sentinel://host:port[,host:port…]/service[/db]``: then each new connection goes to whoever
+            is the service's primary.
         prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
         cluster: The address is one node of a Redis Cluster.
         timeout: Seconds for one operation.
@@ -63,22 +74,30 @@ class Connection:
     ) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise InvalidConfigError("redis_prefix: [A-Za-z0-9_.:-] expected, at most 64 characters")
-        parts = urlsplit(url)
-        if parts.scheme not in {"redis", "rediss", "unix"}:
-            raise InvalidConfigError("redis_url: redis://, rediss:// or unix:// expected")
+        self._sentinel = _sentinel(url, cluster=cluster)
         self.prefix = prefix
         self.cluster = cluster
-        self.where = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+        self.where = str(self._sentinel) if self._sentinel else _where(url)
         self._url = _without_ours(url)
         self._deadlines = Deadlines(timeout)
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
         self._client: Redis | RedisCluster | None = None
         self._lane: Lane | None = None
+        self._next_look = 0.0
 
     def key(self, thread_id: str) -> str:
         """The key of a thread's record; its braces are the cluster's hash tag."""
         return f"{self.prefix}{{{_encoded(thread_id)}}}"
+
+    @property
+    def follows_failovers(self) -> bool:
+        """Sentinels say who the primary is."""
+        return self._sentinel is not None
+
+    def place_of(self, key: str) -> str:
+        """A key and the server that has it, for errors."""
+        return f"key {key!r} in Redis at {self.where}"
 
     async def run(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
         """Run a script by its hash, or by its text where the server does not know it yet."""
@@ -92,7 +111,15 @@ class Connection:
             except driver.NoScriptError:
                 return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
 
-        return await self.within_deadline(call)
+        async def checked(client: Redis | RedisCluster) -> Answer:
+            try:
+                return await call(client)
+            except driver.ResponseError as error:
+                if (what := is_damage(error)) is None:
+                    raise
+                raise damaged(self.place_of(keys[0]), what, script=script.name) from error
+
+        return await self.within_deadline(checked)
 
     async def block(self, key: str, *args: Value) -> Any:
         """Send one command on a key that waits on the server, for less than the deadline.
@@ -145,8 +172,12 @@ class Connection:
                         # Before it knows the slots the driver sends commands to any node, and closes all
                         # connections, also those in use, after five that were moved.
                         await client.initialize()
+                    elif self._sentinel:
+                        await self._follow(client.connection_pool)
                     return await call(client)
         except (driver.RedisError, driver.RedisClusterException, OSError) as error:
+            if has_moved(error) or (self._sentinel and not isinstance(error, driver.ResponseError)):
+                await self._let_go()
             raise translate(error, self.where) from error
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
@@ -162,6 +193,15 @@ class Connection:
                 if cursor == 0:
                     break
 
+    def id_in(self, key: bytes, stored: bytes, suffix: str = "") -> str | None:
+        """The id that has a key; where the record that should tell is damaged, what the key tells."""
+        name, found = key.decode(), stored.decode("utf-8", "replace")
+        if self.key(found) + suffix == name:
+            return found
+        told = decode_id(name[len(self.prefix) + 1 : -1 - len(suffix)])
+        logger.error("Redis at %s: key %r does not say whose it is; it is damaged", self.where, name)
+        return told
+
     async def primaries(self) -> list[Server]:
         """Every server that holds keys, for `command`."""
 
@@ -175,6 +215,30 @@ class Connection:
         client, self._client, self._lane = self._client, None, None
         if client is not None:
             await client.aclose()
+        if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
+            await close_sentinels(client.connection_pool)
+
+    async def _follow(self, pool: ConnectionPool) -> None:
+        """Ask every second who the primary is, and leave a server that is not.
+
+        One that was frozen, or was demoted to a replica, still answers reads, from an old copy.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look or not isinstance(pool, SentinelConnectionPool):
+            return
+        self._next_look = now + _LOOK_EVERY
+        try:
+            finder: Any = pool  # the driver has no types for it
+            await finder.get_master_address()  # the lane compares with what the pool knows
+        except MasterNotFoundError:
+            return  # the sentinels may be away while the primary is not
+
+    async def _let_go(self) -> None:
+        """Close the connections that nobody uses: the server is not the primary any more, or is gone."""
+        if self._lane is not None and isinstance(self._client, Redis):
+            pool = self._client.connection_pool
+            await self._lane.let_go()
+            await pool.disconnect(inuse_connections=False)
 
     def _made(self) -> Redis | RedisCluster:
         # The deadline is ours: one timer an operation instead of a task for each write.
@@ -188,11 +252,32 @@ class Connection:
                 **quiet,
             )
         # Twice: those that wait in the lane count as in use.
-        pool = ConnectionPool.from_url(
-            self._url, max_connections=2 * self._max_connections, retry=Retry(NoBackoff(), 0), **quiet
-        )
+        quiet |= {"max_connections": 2 * self._max_connections, "retry": Retry(NoBackoff(), 0)}
+        pool: ConnectionPool
+        if self._sentinel:
+            pool = sentinel_pool(self._sentinel, **quiet)
+        else:
+            pool = ConnectionPool.from_url(self._url, **quiet)
         self._lane = Lane(pool)
         return Redis.from_pool(pool)
+
+
+def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
+    if not is_sentinel(url):
+        return None
+    if cluster:
+        raise InvalidConfigError("redis_cluster: sentinels watch no cluster; unset it, or name a node")
+    try:
+        return sentinel_address(url)
+    except ValueError as error:
+        raise InvalidConfigError(f"redis_url: {error}") from None
+
+
+def _where(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise InvalidConfigError("redis_url: redis://, rediss://, unix:// or redis+sentinel:// expected")
+    return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
 
 
 def _without_ours(url: str) -> str:

@@ -1,11 +1,11 @@
 """What a server's or the driver's error means for the caller."""
 
+import re
 from typing import Final
 
 from redis import exceptions as driver
 
 from helix_temporal.errors import (
-    ArchiveCorruptError,
     HelixError,
     InvalidConfigError,
     StoreUnavailableError,
@@ -43,7 +43,10 @@ _STRIPPED: Final = {
 """Codes that older drivers tell by the class alone."""
 
 _RIGHTS: Final = frozenset({"NOAUTH", "NOPERM", "WRONGPASS"})
+_NOT_PRIMARY: Final = frozenset({"LOADING", "MASTERDOWN", "READONLY"})
 _CLUSTER: Final = frozenset({"ASK", "CROSSSLOT", "MOVED"})
+_KNOWN: Final = _PASSING | _RIGHTS | _CLUSTER | {"WRONGTYPE"}
+_IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
 
 
 def translate(error: Exception, where: str) -> HelixError:
@@ -68,14 +71,42 @@ def translate(error: Exception, where: str) -> HelixError:
         return InvalidConfigError(f"Redis at {where} is no cluster; unset redis_cluster")
     if not isinstance(error, driver.ResponseError | driver.DataError):
         return StoreUnavailableError(f"Redis at {where} did not answer ({name}); repeat the call later")
-    if "TORN" in str(error):
-        return ArchiveCorruptError(f"Redis at {where} holds a thread that lacks some of its messages")
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
 
 
+def has_moved(error: Exception) -> bool:
+    """Whether the server says that it is not the primary, or not yet ready to be one.
+
+    A new connection to the same address may then lead to another server.
+    """
+    return _code(error) in _NOT_PRIMARY
+
+
+def is_damage(error: driver.ResponseError) -> str | None:
+    """What a script found damaged; None if it did not end by that.
+
+    A script that stumbles over a value that is no number, or shorter than it should be, found damage, too.
+    """
+    text = str(error)
+    if not _IN_SCRIPT.search(text) or _code(error) in _KNOWN:
+        return None
+    if torn := re.search(r"TORN at position (\d+)", text):
+        return f"it lacks the message at position {torn[1]}"
+    if found := re.search(r"DAMAGED (\w+)", text):
+        return f"the checksum of its {found[1]} is wrong"
+    return "a value is not what a script expects there"
+
+
 def _code(error: Exception) -> str:
-    """The code that the server's error began with; the driver strips those that it knows."""
+    """The code that the server's error began with; the driver strips those that it knows.
+
+    Of an error within a script, Redis 6 tells the code of the command behind the place in the script.
+    """
     stripped: object = getattr(error, "status_code", None)
-    if isinstance(stripped, str):
+    if isinstance(stripped, str) and stripped != "ERR":
         return stripped
-    return _STRIPPED.get(type(error).__name__) or str(error).split(" ", 1)[0]
+    text = str(error)
+    for within in _IN_SCRIPT.findall(text):
+        if within in _KNOWN:
+            return str(within)
+    return _STRIPPED.get(type(error).__name__) or text.split(" ", 1)[0]

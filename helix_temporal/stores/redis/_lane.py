@@ -39,7 +39,7 @@ class Lane:
     async def send(self, command: bytes) -> Any:
         """Send a command, packed as the protocol wants it, and read its answer as the server gave it."""
         connection = self.ready.pop() if self.ready else None
-        if connection is None or not _is_clean(connection):
+        if connection is None or not _is_clean(connection) or self._has_moved(connection):
             connection = await self._instead_of(connection)
         try:
             reply = await _answer(connection, command)
@@ -52,6 +52,22 @@ class Lane:
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    async def let_go(self) -> None:
+        """Close the connections that are ready."""
+        leaving, self.ready = self.ready, []
+        for connection in leaving:
+            await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
+
+    def _has_moved(self, connection: Any) -> bool:
+        """Whether sentinels have named another primary since it was opened.
+
+        Any new connection asks them, and from then on none to the old server is used: two servers at once
+        would each know of some of the writes alone.
+        """
+        primary = getattr(self._pool, "master_address", None)
+        return primary is not None and primary != (connection.host, connection.port)
 
     async def _instead_of(self, connection: Any) -> Any:
         if connection is not None:

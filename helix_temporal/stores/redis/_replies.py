@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from helix_temporal.models.records import EMPTY, Head, Packed, Record, pack
+from helix_temporal.models.records import EMPTY, Head, Record, size_of
+from helix_temporal.stores._checksums import SIZE, checked, with_checksum
 from helix_temporal.stores._decide import answer_kinds
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
+from helix_temporal.stores.redis._stored_messages import ID_SUM, stored_pieces
 
 MAX_PER_FIELD: Final = 64
 """More messages in a field would make finding a position dearer; the scripts know this number."""
@@ -21,37 +23,38 @@ INSTALL_FIELD_BYTES: Final = 32 * 1024
 
 def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
     """Names and values of the fields that hold ``records`` from position ``start`` on."""
-    pieces = records.pieces if isinstance(records, Packed) else [pack((record,)) for record in records]
-    return _fields(start, *_stubbed(start, pieces), max_bytes)
+    return _fields(start, *_stubbed(start, stored_pieces(start, records)), max_bytes)
 
 
 def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
     answer, archived = step.answer, step.archived
-    pieces = [pack((record,)) for record in step.records]
-    size = sum(map(len, pieces))
-    stubbed, bodies = _stubbed(step.head.position, pieces)
+    stubbed, bodies = _stubbed(step.head.position, stored_pieces(step.head.position, step.records))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
     known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
-        f"{step.epoch} {step.head.position} {end} {size} {inputs_size} {int(step.commits)} "
+        f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
         f"{step.records[-1].kind} {kinds} {version} {known}"
     )
     return numbers, _fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 
 
-def _stubbed(start: int, pieces: Sequence[bytes]) -> tuple[Sequence[bytes], list[str | bytes]]:
+def slice_value(data: bytes, version: int) -> bytes:
+    """A slice as it is stored."""
+    return with_checksum(data, version)
+
+
+def _stubbed(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | bytes]]:
     """The pieces with stubs in place of large ones, and the fields of those ones' bodies."""
     bodies: list[str | bytes] = []
     for at, piece in enumerate(pieces):
         if len(piece) > LARGE:
-            body = 7 + int.from_bytes(piece[5:7], "big")
-            if len(piece) > body:
-                pieces = pieces if bodies else list(pieces)
+            body = 7 + int.from_bytes(piece[5:7], "big") + ID_SUM
+            if len(piece) > body + SIZE:
                 size = int.from_bytes(piece[:4], "big")
-                pieces[at] = (_STUB | size).to_bytes(4, "big") + piece[4:body]  # type: ignore[index]
+                pieces[at] = (_STUB | size).to_bytes(4, "big") + piece[4:body]
                 bodies += (f"{start + at}b", piece[body:])
     return pieces, bodies
 
@@ -94,21 +97,26 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
         header.base.last_id,
         header.adapter,
         header.origin,
-        header.slice,
+        slice_value(header.slice, header.slice_version),
     )
 
 
 class Reply(NamedTuple):
-    """A script's answer: what became of the call, the header, what follows it, and packed messages."""
+    """A script's answer: what became of the call, header, what follows, the record's place, and messages."""
 
     status: str
     header: HotHeader
     rest: bytes
+    where: str
     packed: Sequence[bytes] = ()
 
 
-def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
-    """Read what ``reply()`` in ``_record.lua`` wrote, alone or followed by packed messages."""
+def read(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
+    """Read what ``reply()`` in ``_record.lua`` wrote, alone or followed by stored messages.
+
+    Raises:
+        StoreCorruptError: The slice is not what was stored; ``where`` says in which record.
+    """
     reply, *packed = [answer] if isinstance(answer, bytes) else answer
     end = reply.index(b"\n")
     numbers = [*map(int, reply[1:end].split())]
@@ -128,7 +136,7 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
         committed=committed,
         base=_head(base, before),
         closed=flags[0] == 1,
-        slice=data,
+        slice=checked(data, f"slice {version} of {where}", version),
         slice_version=version,
         adapter=adapter.decode(),
         size=size,
@@ -141,17 +149,7 @@ def read(answer: bytes | list[bytes], thread_id: str) -> Reply:
         cut=flags[3],
         origin=origin.decode(),
     )
-    return Reply(chr(reply[0]), header, reply[at:], packed)
-
-
-def ids(data: bytes) -> tuple[str, ...]:
-    """Ids, each with its length in two bytes before it."""
-    found, at = [], 0
-    while at < len(data):
-        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        found.append(data[at + 2 : end].decode())
-        at = end
-    return tuple(found)
+    return Reply(chr(reply[0]), header, reply[at:], where, packed)
 
 
 def numbered(rest: bytes) -> tuple[Sequence[int], bytes]:

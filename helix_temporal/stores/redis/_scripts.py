@@ -58,6 +58,8 @@ TRIM: Final = _script("trim")
 CLOSE_EPOCH: Final = _script("close_epoch")
 SAVE_SLICE: Final = _script("save_slice")
 DROP: Final = _script("drop")
+DROP_DAMAGED: Final = _script("drop_damaged")
+PAYLOAD_PUT: Final = assembled("payload_put")
 
 STAGE: Final = (_FOLDER / "stage.lua").read_text("utf-8")
 """Short, and sent in pipelines, where EVALSHA could not fall back: always sent as text."""

@@ -60,7 +60,8 @@ class SessionLists:
         if not ids:
             return []
         held = await self._connection.command("HMGET", self._rows, *ids)
-        rows = (read_row(each) for each in held if each is not None)
+        where = self._connection.place_of(self._rows)
+        rows = (read_row(each, where) for each in held if each is not None)
         return [row for row in rows if row is not None]
 
     # -- inside

@@ -1,5 +1,6 @@
 """Pure: what the index keeps of a session, and what queries look for.  The layout is in ``_index.lua``."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,10 +10,12 @@ from typing import Final, NamedTuple
 
 from helix_temporal.models.queries import SessionQuery, SessionSummary, Unset
 from helix_temporal.models.states import SessionState
+from helix_temporal.stores._checksums import checked, damaged, with_checksum
 from helix_temporal.stores.protocols.session_records import SessionRow
 from helix_temporal.stores.redis._session_wire import time_bytes
 
 _HEAD: Final = Struct(">8s8sB8s8sI")
+_SIZES: Final = re.compile(rb"\d+ \d+ ([08]) ([08])")
 _FACET: Final = 16
 _EXPIRES, _DUE, _CLEANUP = 1, 2, 4
 _NEVER: Final = bytes(8)
@@ -41,7 +44,7 @@ def document(row: SessionRow) -> bytes:
         _NEVER if due is None else time_bytes(due),
         len(facets),
     )
-    return b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode()))
+    return with_checksum(b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode())))
 
 
 class Row(NamedTuple):
@@ -51,13 +54,19 @@ class Row(NamedTuple):
     cleanup_pending: bool
 
 
-def read_row(row: bytes) -> Row | None:
-    """The session in a row of the index; None if there is none any more."""
+def read_row(row: bytes, where: str) -> Row | None:
+    """The session in a row of the index; None if there is none any more.
+
+    Raises:
+        StoreCorruptError: It is no row, or not the one that was stored; ``where`` is the index.
+    """
     line, _, rest = row.partition(b"\n")
-    *_, operation, life = line.split()
-    document = rest[int(operation) + int(life) :]
+    if not (sizes := _SIZES.fullmatch(line)):
+        raise damaged(where, f"a row of {len(row)} bytes has no beginning")
+    document = rest[int(sizes[1]) + int(sizes[2]) :]
     if not document:
         return None
+    document = checked(document, f"a row of {where}")
     *_, flags, _, _, facets = _HEAD.unpack_from(document)
     summary = SessionSummary.model_validate_json(document[_HEAD.size + _FACET * facets :])
     return Row(summary, flags >= _CLEANUP)

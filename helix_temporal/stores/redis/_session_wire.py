@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from helix_temporal.errors import StoreCorruptError
+from helix_temporal.stores._checksums import checked, damaged, with_checksum
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
     RecordKind,
@@ -74,17 +74,21 @@ def view_args(wanted: Wanted) -> tuple[Value, ...]:
     )
 
 
-def read_view(session_id: str, answer: Sequence[bytes]) -> SessionView:
-    """What ``session_view.lua`` answered."""
+def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionView:
+    """What ``session_view.lua`` answered.
+
+    Raises:
+        StoreCorruptError: State or a record is not what was stored.
+    """
     numbers, state, thread, *pairs = answer
     revision, max_epoch, now, there = map(int, numbers.split())
     return SessionView(
         revision=revision,
         max_epoch=max_epoch,
         now=now,
-        state=state if there else None,
-        records=tuple({each.name: each for each in read_records(pairs)}.values()),
-        thread=_replies.read(thread, session_id).header if thread else None,
+        state=checked(state, f"the state in {where}", session_id, "state") if there else None,
+        records=tuple({each.name: each for each in read_records(pairs, session_id, where)}.values()),
+        thread=_replies.read(thread, session_id, where).header if thread else None,
     )
 
 
@@ -116,14 +120,14 @@ def commit_args(
     )
     return (
         " ".join(map(str, numbers)),
-        b"" if change.row is None else change.row.body,
+        b"" if change.row is None else with_checksum(change.row.body, change.session_id, "state"),
         document,
         mark,
         *(field_of(name) for name in change.unless.keys),
         *(_LETTERS[kind] + group.encode() for kind, group in change.unless.groups),
         *(field_of(name) for name in change.removes),
         *(_LETTERS[kind] + group.encode() for kind, group in change.clears),
-        *(part for each in puts.values() for part in _put(each)),
+        *(part for each in puts.values() for part in _put(change.session_id, each)),
         *step,
     )
 
@@ -141,18 +145,20 @@ def page_args(
     return letter, lowest, highest, int(descending), limit
 
 
-def read_records(pairs: Sequence[bytes]) -> Iterable[SessionRecord]:
+def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRecord]:
     """Records out of fields and values.
 
     Raises:
-        StoreCorruptError: A value is too short to be one of ours.
+        StoreCorruptError: One is not what was stored there.
     """
     for field, value in zip(pairs[::2], pairs[1::2], strict=True):
         group, _, key = field[1:].partition(b"\0")
         if len(value) < 8 or field[0] not in _KINDS:
-            raise StoreCorruptError(f"Redis holds a record of a session that is none: {len(value)} bytes")
+            raise damaged(where, f"it has a record of a session that is none, of {len(value)} bytes")
         order = int.from_bytes(value[:8], "big") - _MIDDLE
-        yield SessionRecord(_KINDS[field[0]], key.decode(), value[8:], group.decode(), order)
+        kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
+        data = checked(value[8:], body, session_id, order, field.decode())
+        yield SessionRecord(kind, key.decode(), data, group.decode(), order)
 
 
 def read_known(numbers: bytes, operation: bytes, document: bytes) -> Known:
@@ -161,5 +167,7 @@ def read_known(numbers: bytes, operation: bytes, document: bytes) -> Known:
     return Known(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
-def _put(record: SessionRecord) -> tuple[bytes, bytes, bytes]:
-    return field_of(record.name), order_bytes(record.order), record.body
+def _put(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
+    field, order = field_of(record.name), order_bytes(record.order)
+    kept = int.from_bytes(order, "big") - _MIDDLE
+    return field, order, with_checksum(record.body, session_id, kept, field.decode())

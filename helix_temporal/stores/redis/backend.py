@@ -22,7 +22,7 @@ class RedisBackend:
     Nothing is connected until the first use, on the loop that runs then.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``.
+        url: ``redis://``, ``rediss://``, ``unix://``, or of sentinels: ``redis+sentinel://host:port[,host:port…]/service``.
         prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
         cluster: The address is one node of a Redis Cluster.
         timeout: Seconds for one operation.

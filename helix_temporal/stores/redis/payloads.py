@@ -1,14 +1,17 @@
-"""Payloads on their way, in Redis or Valkey: strings with a time to live, beside their thread."""
+"""Payloads on their way, in Redis or Valkey: a hash with a time to live for each thread, beside it."""
 
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores import _decide
+from helix_temporal.stores._checksums import checked, with_checksum
 from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis._scripts import PAYLOAD_PUT
 
 
 class RedisPayloads:
     """`PayloadStore` on Redis or Valkey.  Made by `RedisBackend`.
 
-    A server that evicts keys with a time to live (``volatile-*``) may drop a payload early.
+    All of a thread live as long as the newest one.  A server that evicts keys with a time to live
+    (``volatile-*``) may drop them early.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -17,14 +20,15 @@ class RedisPayloads:
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
         """See `PayloadStore.put_payload`."""
         milliseconds = max(int(ttl * 1000), 1)
-        name = self._name(thread_id, key)
-        await self._connection.command("SET", name, _owner(thread_id, key) + data, "PX", milliseconds)
+        value = with_checksum(_owner(thread_id, key) + data)
+        await self._connection.run(PAYLOAD_PUT, [self._key(thread_id)], encode_id(key), value, milliseconds)
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """See `PayloadStore.get_payload`."""
-        value = await self._connection.command("GET", self._name(thread_id, key))
+        value = await self._connection.command("HGET", self._key(thread_id), encode_id(key))
         if value is None:
             return None
+        value = checked(value, self._connection.place_of(self._key(thread_id)))
         owner = _owner(thread_id, key)
         if not value.startswith(owner):
             raise _decide.other_id(thread_id)
@@ -32,10 +36,14 @@ class RedisPayloads:
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""
-        await self._connection.command("UNLINK", self._name(thread_id, key))
+        await self._connection.command("HDEL", self._key(thread_id), encode_id(key))
 
-    def _name(self, thread_id: str, key: str) -> str:
-        return f"{self._connection.key(thread_id)}:payload:{encode_id(key)}"
+    async def delete_payloads(self, thread_id: str) -> None:
+        """See `PayloadStore.delete_payloads`."""
+        await self._connection.command("UNLINK", self._key(thread_id))
+
+    def _key(self, thread_id: str) -> str:
+        return f"{self._connection.key(thread_id)}:payloads"
 
 
 def _owner(thread_id: str, key: str) -> bytes:

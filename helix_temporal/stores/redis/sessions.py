@@ -1,6 +1,7 @@
 """Sessions in Redis or Valkey: a hash and a sorted set a session, in its thread's slot, and one index."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from helix_temporal.errors import (
@@ -70,7 +71,7 @@ class RedisSessions:
         """See `SessionRecords.view`."""
         answer = await self._run(_VIEW, session_id, *_session_wire.view_args(wanted))
         assert isinstance(answer, list)
-        return _session_wire.read_view(session_id, answer)
+        return _session_wire.read_view(session_id, answer, self._where(session_id))
 
     async def commit(self, change: SessionCommit) -> Committed | None:
         """See `SessionRecords.commit`.
@@ -98,7 +99,7 @@ class RedisSessions:
         if not isinstance(answer, list):
             if apart:
                 await self._index.withdraw(mark)
-            _check_refusal(change, answer, end)
+            _check_refusal(change, answer, end, self._where(change.session_id))
             return None
         numbers, operation, kept, appended = answer
         known = _session_wire.read_known(numbers, operation, told or kept)
@@ -106,7 +107,7 @@ class RedisSessions:
             await self._index.arrive(change.session_id, known, mark)
         if change.append is None:
             return Committed(known.revision)
-        reply = _replies.read(appended, change.session_id)
+        reply = _replies.read(appended, change.session_id, self._where(change.session_id))
         return Committed(known.revision, read_appended(reply, change.append, end))
 
     async def page(
@@ -122,7 +123,9 @@ class RedisSessions:
         args = _session_wire.page_args(kind, limit, after, descending)
         answer = await self._run(_PAGE, session_id, *args)
         assert isinstance(answer, list)
-        return RecordPage(tuple(_session_wire.read_records(answer[1:])), int(answer[0]))
+        return RecordPage(
+            tuple(_session_wire.read_records(answer[1:], session_id, self._where(session_id))), int(answer[0])
+        )
 
     # -- all sessions
 
@@ -149,11 +152,14 @@ class RedisSessions:
     async def scan(self) -> AsyncIterator[str]:
         """See `SessionRecords.scan`; asks every server, not the index.  An id may come twice."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}:session"):
-            ids = await self._connection.pipeline([("HGET", key, "i") for key in keys])
+            stored = await self._connection.pipeline([("HGET", key, "i") for key in keys])
             there = await self._connection.pipeline([("HEXISTS", key, "s") for key in keys])
+            ids = map(
+                partial(self._connection.id_in, suffix=":session"), keys, (each or b"" for each in stored)
+            )
             for session_id, has_state in zip(ids, there, strict=True):
                 if session_id is not None and has_state:
-                    yield session_id.decode()
+                    yield session_id
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
         """See `SessionRecords.purge_operations`."""
@@ -200,6 +206,9 @@ class RedisSessions:
         await self._connection.close()
 
     # -- inside
+
+    def _where(self, session_id: str) -> str:
+        return self._connection.place_of(f"{self._connection.key(session_id)}:session")
 
     async def _known(self, session_id: str) -> Known | None:
         return (await self._ask(session_id, b"(", 0))[0]
@@ -251,7 +260,7 @@ def _is_indexed(change: SessionCommit) -> bool:
     )
 
 
-def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head) -> None:
+def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head, where: str) -> None:
     """Raise why nothing was written, unless it is that the revision moved."""
     if answer == b"N":
         return
@@ -264,5 +273,5 @@ def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head) -> No
         raise ThreadNotFoundError(
             f"thread {change.session_id!r} is not hot here; make it hot first", thread_id=change.session_id
         )
-    read_appended(_replies.read(answer[1:], change.session_id), change.append, end)
+    read_appended(_replies.read(answer[1:], change.session_id, where), change.append, end)
     raise AssertionError("a refused step was read as one that stands")

@@ -5,10 +5,12 @@ slot.
 """
 
 from collections.abc import Sequence
+from hashlib import sha1
 from typing import Any, Final
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
+from helix_temporal.stores._checksums import damaged
 from helix_temporal.stores._stream_feed import PAGE, News
 from helix_temporal.stores._stream_rules import (
     Batch,
@@ -82,7 +84,7 @@ class RedisStreams(Streams):
         if not answer:
             return None
         now, row, entries = answer
-        return View(_head(stream_id, row), int(now), _chunks(entries))
+        return View(_head(stream_id, row), int(now), _chunks(entries, self._where(stream_id)))
 
     async def _change(self, change: Change) -> int | None:
         before = change.before
@@ -112,7 +114,7 @@ class RedisStreams(Streams):
         if not answer:
             return News(look=True)
         ((_, entries),) = answer
-        chunks = _chunks(entries, view.head.made[:_MARK].encode())
+        chunks = _chunks(entries, self._where(view.head.stream_id), view.head.made[:_MARK].encode())
         return News(chunks, look=len(chunks) < len(entries))
 
     async def _run(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
@@ -125,13 +127,16 @@ class RedisStreams(Streams):
         found: list[Any] = answer
         return found
 
+    def _where(self, stream_id: str) -> str:
+        return self._connection.place_of(self._keys(stream_id)[1])
+
     def _keys(self, stream_id: str) -> tuple[str, str, str]:
         start = f"{self._connection.key(stream_id)}:stream"
         return start, f"{start}:chunks", f"{start}:keys"
 
 
 def _head(stream_id: str, row: Sequence[bytes]) -> Head:
-    _, made, status, fence, first, last, revision, created, updated, facts, _ = row
+    _, made, status, fence, first, last, revision, created, updated, facts, *_ = row
     return Head(
         stream_id,
         made.decode(),
@@ -146,17 +151,29 @@ def _head(stream_id: str, row: Sequence[bytes]) -> Head:
     )
 
 
-def _chunks(entries: Sequence[Any], made: bytes = b"") -> tuple[StoredChunk, ...]:
-    """The chunks among the entries of a Redis Stream, all of one making of it."""
+def _chunks(entries: Sequence[Any], where: str, made: bytes = b"") -> tuple[StoredChunk, ...]:
+    """The chunks among the entries of a Redis Stream, all of one making of it.
+
+    Raises:
+        StoreCorruptError: One is not what was stored there.
+    """
     found = []
     for id_, given in entries:
         # The driver for clusters makes a dict of what is a list of names and values.
         fields = [each for pair in given.items() for each in pair] if isinstance(given, dict) else given
         # Names and values of run, mark and body; other entries tell of a change.
-        if len(fields) == 6 and fields[3].endswith(made):
-            found.append(_stored(id_, fields[1], fields[3], fields[5]))
+        if len(fields) != 6:
+            continue
+        chunk = _stored(id_, fields[1], fields[3], fields[5], where)
+        if not made or fields[3].split(b" ")[1] == made:
+            found.append(chunk)
     return tuple(found)
 
 
-def _stored(id_: bytes, run_id: bytes, mark: bytes, body: bytes) -> StoredChunk:
-    return StoredChunk(int(id_.partition(b"-")[0]), run_id.decode(), int(mark.partition(b" ")[0]), body)
+def _stored(id_: bytes, run_id: bytes, mark: bytes, body: bytes, where: str) -> StoredChunk:
+    sequence, told, found = id_.partition(b"-")[0], mark[:-9], mark[-8:]
+    text = b"\0".join((sequence, run_id, told, body))
+    if sha1(text, usedforsecurity=False).hexdigest()[:8].encode() != found:
+        position = int(sequence)
+        raise damaged(where, f"chunk {position} is not the one that was stored", position=position)
+    return StoredChunk(int(sequence), run_id.decode(), int(told.partition(b" ")[0]), body)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head, Record, unpack
+from helix_temporal.models.records import Head, Record
 from helix_temporal.stores import _decide
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -25,6 +25,7 @@ from helix_temporal.stores.redis._connection import Connection
 from helix_temporal.stores.redis._lane import Answer, Value
 from helix_temporal.stores.redis._replies import Reply
 from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.stores.redis._stored_messages import read_ids, read_messages
 
 _DIRECT_BYTES: Final = 256 * 1024
 """Up to so much an install is one script's arguments; above, messages are put aside in parts."""
@@ -75,22 +76,23 @@ class RedisThreads:
         reply = await self._run(_scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
         if reply is None:
             return None
-        (after_size, last_size), data = _replies.numbered(reply.rest)
+        (after_size, last_size, first, first_id), data = _replies.numbered(reply.rest)
         ids_start = after_size + max(last_size, 0)
         return StepView(
             header=reply.header,
-            after=tuple(unpack(data[:after_size])),
-            before=tuple(unpack(b"".join(reply.packed))),
-            earlier_ids=_replies.ids(data[ids_start:]),
+            after=read_messages(data[:after_size], head.position, reply.where),
+            before=read_messages(b"".join(reply.packed), first, reply.where),
+            earlier_ids=read_ids(data[ids_start:], first_id, reply.where),
             last_id_at_head=data[after_size:ids_start].decode() if last_size >= 0 else None,
         )
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}"):
-            for thread_id in await self._connection.pipeline([("HGET", key, "i") for key in keys]):
-                if thread_id is not None:
-                    yield thread_id.decode()
+            stored = await self._connection.pipeline([("HGET", key, "i") for key in keys])
+            for key, found in zip(keys, stored, strict=True):
+                if found is not None and (thread_id := self._connection.id_in(key, found)) is not None:
+                    yield thread_id
 
     # -- writes
 
@@ -133,7 +135,7 @@ class RedisThreads:
             )
         if answer == b"S":
             raise StoreUnavailableError(f"thread {thread_id!r}: messages put aside expired; repeat the call")
-        reply = _reply(answer, thread_id)
+        reply = self._reply(answer, thread_id)
         assert reply is not None
         if reply.status == "F":
             raise _decide.fenced(reply.header, header.epoch)
@@ -181,11 +183,11 @@ class RedisThreads:
             epoch,
             expected_version,
             version,
-            data,
+            _replies.slice_value(data, version),
         )
         if answer == b"A":
             return version
-        reply = _reply(answer, thread_id)
+        reply = self._reply(answer, thread_id)
         if reply is None:
             return None
         raise refused(reply, epoch) or _decide.stale_slice(reply.header, expected_version)
@@ -195,6 +197,17 @@ class RedisThreads:
         reply = await self._run(_scripts.DROP, thread_id, epoch)
         if reply is not None:
             raise _decide.fenced(reply.header, epoch)
+
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
+        """See `HotTier.drop_damaged`."""
+        answer = await self._connection.run(
+            _scripts.DROP_DAMAGED,
+            [self._connection.key(thread_id)],
+            thread_id,
+            archived.head.position,
+            _replies.slice_value(slice_, archived.slice_version),
+        )
+        return answer == b"1"
 
     async def check(self) -> None:
         """See `HotTier.check`."""
@@ -208,7 +221,14 @@ class RedisThreads:
 
     async def _run(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
         key = self._connection.key(thread_id)
-        return _reply(await self._connection.run(script, [key], thread_id, *args), thread_id)
+        return self._reply(await self._connection.run(script, [key], thread_id, *args), thread_id)
+
+    def _reply(self, answer: Answer, thread_id: str) -> Reply | None:
+        if answer is None:
+            return None
+        if answer == b"I":
+            raise _decide.other_id(thread_id)
+        return _replies.read(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
 
     async def _stage(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
@@ -224,19 +244,12 @@ class RedisThreads:
         return staging
 
 
-def _reply(answer: Answer, thread_id: str) -> Reply | None:
-    if answer is None:
-        return None
-    if answer == b"I":
-        raise _decide.other_id(thread_id)
-    return _replies.read(answer, thread_id)
-
-
 def _snapshot(reply: Reply | None) -> HotSnapshot | None:
     if reply is None:
         return None
     # A large message comes in two parts.
-    return HotSnapshot(reply.header, int(reply.rest), tuple(unpack(b"".join(reply.packed))))
+    first = int(reply.rest)
+    return HotSnapshot(reply.header, first, read_messages(b"".join(reply.packed), first, reply.where))
 
 
 def _batches(made: list[str | bytes]) -> list[list[str | bytes]]:

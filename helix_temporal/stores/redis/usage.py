@@ -13,6 +13,7 @@ from typing import Any, Final
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import _usage_rules as rules
+from helix_temporal.stores._checksums import SIZE, checked, with_checksum
 from helix_temporal.stores._usage import UsageLedger
 from helix_temporal.stores._usage_rules import Wanted
 from helix_temporal.stores.redis._connection import Connection
@@ -42,7 +43,9 @@ class RedisUsage(UsageLedger):
 
     async def _add(self, entry: UsageEntry, body: bytes) -> bool:
         # The entry first.  Whoever fails before the index is repeated, and the repeat writes the index.
-        added = await self._connection.command("HSETNX", self._key(entry.session_id), entry.id, body)
+        added = await self._connection.command(
+            "HSETNX", self._key(entry.session_id), entry.id, with_checksum(body)
+        )
         await self._index([entry])
         return bool(added)
 
@@ -67,7 +70,8 @@ class RedisUsage(UsageLedger):
 
     async def _drop(self, session_id: str) -> bool:
         key = self._key(session_id)
-        agents = rules.agent_types(await self._connection.command("HVALS", key))
+        bodies = await self._connection.command("HVALS", key)
+        agents = rules.agent_types(body[:-SIZE] for body in bodies)
         dropped = bool(await self._connection.command("UNLINK", key))
         for index in (self._sessions, *map(self._agent, agents)):
             await self._connection.command("ZREM", index, session_id)
@@ -76,9 +80,9 @@ class RedisUsage(UsageLedger):
         return dropped
 
     async def _entries(self, session_id: str) -> list[UsageEntry]:
-        where = f"usage of session {session_id!r} in Redis at {self._connection.where}"
+        where = f"usage of session {session_id!r}, {self._connection.place_of(self._key(session_id))}"
         bodies: list[Any] = await self._connection.command("HVALS", self._key(session_id))
-        found = (rules.from_body(body, where) for body in bodies)
+        found = (rules.from_body(checked(body, where), where) for body in bodies)
         # The forms of two long ids may be the same.
         return [entry for entry in found if entry.session_id == session_id]
 

@@ -12,6 +12,8 @@ from helix_temporal.models.states import (
     SessionState,
     Submission,
     ToolResultSubmission,
+    check_not_expired,
+    is_past,
     newest_completed,
 )
 from helix_temporal.stores.sessions._codec import digest
@@ -38,9 +40,16 @@ def owner(state: SessionState, tool_call_id: str) -> str | None:
 
 
 def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]:
-    """See `SessionStore.submit_tool_result`, in the session whose call it is."""
+    """See `SessionStore.submit_tool_result`, in the session whose call it is.
+
+    Raises:
+        SessionExpiredError: It has expired.
+    """
     state, name = seen.present, submission.tool_call_id
+    check_not_expired(state, seen.now)
     completed = state.completed_client_tool_calls.get(name)
+    if completed is not None and completed.outcome == "expired":
+        return Decision(Submission(status="expired"))
     if completed is not None:
         return Decision(Submission(status="already_completed", completed_at=completed.completed_at))
     call = state.pending_client_tool_calls.get(name)
@@ -48,7 +57,7 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
         return Decision(Submission(status="not_pending"))
     if call.response is not None:
         return Decision(Submission(status="already_completed", completed_at=call.responded_at))
-    if call.deadline_at is not None and call.deadline_at < seen.now:
+    if is_past(call.deadline_at, seen.now):
         return Decision(Submission(status="expired"))
     answered = call.model_copy(update={"response": submission.response, "responded_at": seen.now})
     marker = CompletedClientToolCall(
@@ -73,7 +82,7 @@ def expired(state: SessionState, now: int) -> list[OwnedPendingCall]:
 
 
 def _is_late(call: PendingClientToolCall, now: int) -> bool:
-    return call.response is None and call.deadline_at is not None and call.deadline_at < now
+    return call.response is None and is_past(call.deadline_at, now)
 
 
 def uniquify_tool_call_ids(existing: Iterable[str], new: Sequence[str]) -> list[str]:

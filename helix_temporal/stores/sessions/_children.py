@@ -47,6 +47,14 @@ def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSess
     return Decision(after, puts=(_record(after, before.order),))
 
 
+def remove(seen: Seen, name: str) -> Decision[bool]:
+    """See `RunStore.remove_sub_session_ref`."""
+    _ = seen.present
+    if seen.view.find(RecordKind.REF, name) is None:
+        return Decision(False)
+    return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
+
+
 def check_here(seen: Seen, name: str) -> None:
     """Refuse what can't be handed to a child that runs elsewhere.
 

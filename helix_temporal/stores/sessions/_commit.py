@@ -39,6 +39,7 @@ class StepRequest:
 
     Attributes:
         append: The step's messages, if they are given.
+        at_end: They go to the end of the thread, wherever that is.
         appends: They are part of this very commit.
         head: Where the thread stands after them, if they were appended before.
         known_digest: See `digested`.
@@ -52,6 +53,7 @@ class StepRequest:
     appends: bool = True
     head: Head | None = None
     known_digest: str = ""
+    at_end: bool = False
 
     @property
     def key(self) -> str:
@@ -73,7 +75,8 @@ class StepRequest:
         append = self.append
         if append is None:
             return digest(self.step, self._content(), self.run)
-        place = (append.thread_id, append.head, [list(record) for record in append.inputs])
+        head = None if self.at_end else append.head
+        place = (append.thread_id, head, [list(record) for record in append.inputs])
         if append.answer is None:
             return digest(self.step, self._content(), self.run, place)
         return digest(self.step, place)

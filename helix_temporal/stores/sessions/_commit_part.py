@@ -1,9 +1,18 @@
 """The session store's staging, and the commit of a step."""
 
+import asyncio
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.checkpoints import (
     CommitResult,
     PromoteResult,
@@ -12,7 +21,8 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
 )
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.records import Head, head_after
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.runs import RunChange
 from helix_temporal.models.states import SessionState, StateChange
 from helix_temporal.stores import _decide
@@ -26,8 +36,10 @@ from helix_temporal.stores.sessions._checks import checked, checked_version
 from helix_temporal.stores.sessions._commit import StepRequest
 from helix_temporal.stores.sessions._decisions import Call, Decision, Done, Seen
 from helix_temporal.stores.sessions._loop import check_fence
+from helix_temporal.stores.sessions._messages import DEDUP, known, to_records
 
 _MANY = 1_000
+_TRIES = 100
 
 
 class CommitPart(Base):
@@ -99,6 +111,7 @@ class CommitPart(Base):
         step: StepCommit,
         *,
         append: StepAppend | None = None,
+        messages: Sequence[Message] = (),
         run: RunChange | None = None,
         expected_version: int | AnyVersion | None = None,
         epoch: int | None = None,
@@ -117,16 +130,62 @@ class CommitPart(Base):
             append,
             None if run is None else checked(run, RunChange),
             checked_version(expected_version),
-        ).digested()
-        _commit.check_request(session_id, request)
-        call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
-        if append is None:
-            return (await self._committed(call, request)).answer, None
-        if self._threads.together:
-            return await self._committed_together(call, request, append)
-        return await self._committed_apart(call, request, append)
+        )
+        if append is not None and messages:
+            raise InvalidRequestError("append and messages are both given; a step's messages come once")
+        if not messages:
+            return await self._commit_step(session_id, request, epoch, operation_id)
+        return await self._commit_at_end(session_id, request, to_records(messages), epoch, operation_id)
 
     # -- inside
+
+    async def _commit_step(
+        self, session_id: str, request: StepRequest, epoch: int | None, operation_id: str | None
+    ) -> tuple[CommitResult, Appended | None]:
+        request = request.digested()
+        _commit.check_request(session_id, request)
+        call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
+        if request.append is None:
+            return (await self._committed(call, request)).answer, None
+        if self._threads.together:
+            return await self._committed_together(call, request, request.append)
+        return await self._committed_apart(call, request, request.append)
+
+    async def _commit_at_end(
+        self,
+        session_id: str,
+        request: StepRequest,
+        records: tuple[Record, ...],
+        epoch: int | None,
+        operation_id: str | None,
+    ) -> tuple[CommitResult, Appended | None]:
+        """Commit a step whose messages follow the newest ones, whoever else appends meanwhile."""
+        for number in range(_TRIES):
+            try:
+                append = await self._append_at_end(session_id, records)
+                return await self._commit_step(
+                    session_id, replace(request, append=append, at_end=True), epoch, operation_id
+                )
+            except (HeadMovedError, FencedError) as error:
+                if "session_id" in error.facts:
+                    raise
+                # Somebody else appended to the thread, or opened it, between look and commit.
+                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+        raise StoreUnavailableError(f"session {session_id!r}: a commit was overtaken {_TRIES} times")
+
+    async def _append_at_end(self, session_id: str, records: tuple[Record, ...]) -> StepAppend:
+        """The messages as a step at the end of the thread, or where they stand already."""
+        await self._threads.settle(session_id)
+        seen = await self._see(session_id, Wanted(thread=self._threads.together))
+        _ = seen.present
+        there = await self._threads.joined(seen)
+        newest = await self._threads.newest_ids(session_id, there, DEDUP + len(records))
+        place = known(newest, there.head, records[:1]).get(records[0].id, there.head.position)
+        head = there.head
+        if place < head.position:
+            before = await self._threads.read(session_id, place - 1, place) if place else []
+            head = Head(position=place, last_id=before[0].id if before else "")
+        return StepAppend(session_id, there.epoch, head, records, commits=True)
 
     async def _committed(self, call: Call, request: StepRequest) -> Done[CommitResult]:
         async def decide(seen: Seen) -> Decision[CommitResult]:

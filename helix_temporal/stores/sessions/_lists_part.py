@@ -13,7 +13,12 @@ from helix_temporal.models.queries import (
     SessionPage,
     SessionQuery,
 )
-from helix_temporal.models.states import OwnedPendingCall, Submission, ToolResultSubmission
+from helix_temporal.models.states import (
+    OwnedPendingCall,
+    Submission,
+    ToolResultSubmission,
+    check_not_expired,
+)
 from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions import _calls, _children
 from helix_temporal.stores.sessions._base import STATE, Base
@@ -24,6 +29,8 @@ _EVERYTHING: Final = SessionQuery()
 _EXPIRED: Final = "sessions.expired"
 _DUE: Final = "sessions.due"
 _CLEANUP: Final = "sessions.cleanup"
+_LAST: Final = 2**63 - 1
+"""The latest time that every backend can compare."""
 
 
 class ListsPart(Base):
@@ -35,7 +42,10 @@ class ListsPart(Base):
         """See `SessionStore.submit_tool_result`; the operation is remembered with the owner of the call."""
         submission = checked(submission, ToolResultSubmission)
         _calls.check_submission(submission)
-        owner = _calls.owner((await self._see(session_id)).present, submission.tool_call_id) or session_id
+        root = (await self._see(session_id)).present
+        owner = _calls.owner(root, submission.tool_call_id) or session_id
+        if owner != session_id and root.expires_at is not None:
+            check_not_expired(root, await self._loop.records.now())
         call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
         try:
             return await self._made(call, STATE, lambda seen: _calls.submit(seen, submission), Submission)
@@ -50,14 +60,14 @@ class ListsPart(Base):
 
     async def find_expired_pending(self, now: int, *, limit: int = MAX_LIMIT) -> list[OwnedPendingCall]:
         """See `SessionStore.find_expired_pending`; the session with the earliest deadline first."""
-        limit, before = checked_limit(limit), checked_count(now, "now")
+        limit, before = checked_limit(limit), _after(checked_count(now, "now"))
         found: list[OwnedPendingCall] = []
         after: tuple[int, str] | None = None
         while len(found) < limit:
             due = await self._loop.records.list_due(before, limit=limit, after=after)
             for _, session_id in due:
                 state = (await self._see(session_id)).state
-                found += [] if state is None else _calls.expired(state, before)
+                found += [] if state is None else _calls.expired(state, now)
             if len(due) < limit:
                 break
             after = due[-1]
@@ -69,7 +79,7 @@ class ListsPart(Base):
         """See `SessionStore.list_due`; the page has no total."""
         limit = checked_limit(limit)
         after = None if cursor is None else decode_cursor(_DUE, cursor)
-        before = await self._loop.records.now() if now is None else checked_count(now, "now")
+        before = _after(await self._loop.records.now() if now is None else checked_count(now, "now"))
         found = await self._loop.records.list_due(before, limit=limit + 1, after=after)
         shown, more = found[:limit], len(found) > limit
         return Page(
@@ -92,7 +102,7 @@ class ListsPart(Base):
         """See `SessionStore.list_expired`; the page has no total."""
         limit = checked_limit(limit)
         after = None if cursor is None else decode_cursor(_EXPIRED, cursor)
-        before = await self._loop.records.now() if now is None else checked_count(now, "now")
+        before = _after(await self._loop.records.now() if now is None else checked_count(now, "now"))
         found = await self._loop.records.list_expired(before, limit=limit + 1, after=after)
         shown, more = found[:limit], len(found) > limit
         last = shown[-1] if more else None
@@ -123,3 +133,8 @@ class ListsPart(Base):
         age, most = checked_count(older_than_ms, "older_than_ms"), checked_count(limit, "limit")
         before = await self._loop.records.now() - age
         return await self._loop.records.purge_operations(before, limit=most) if before > 0 and most else 0
+
+
+def _after(now: int) -> int:
+    """The time before which everything has expired by ``now``: at its deadline a call, or a session, has."""
+    return min(now + 1, _LAST)

@@ -147,6 +147,16 @@ class RunsPart(Base):
             SubSessionRef,
         )
 
+    async def remove_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
+    ) -> bool:
+        """See `RunStore.remove_sub_session_ref`."""
+        name = validate_id(sub_session_id, "sub-session id")
+        call = Call("remove_sub_session_ref", session_id, epoch=epoch)
+        return await self._made(
+            call, _children.wanted([name]), lambda seen: _children.remove(seen, name), bool
+        )
+
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
         """See `RunStore.list_sub_session_refs`."""
         session_id, found, after = validate_id(session_id, "session id"), [], None

@@ -1,9 +1,11 @@
 """The session store's forks and deletions: a session with its thread."""
 
 from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.children import is_child_id
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.checkpoints import AnyVersion
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
@@ -12,9 +14,10 @@ from helix_temporal.stores.sessions._checks import checked_count, checked_versio
 from helix_temporal.stores.sessions._decisions import Call, Decision, Seen
 from helix_temporal.stores.sessions._life import check_version
 from helix_temporal.stores.sessions._messages_part import MessagesPart
+from helix_temporal.stores.sessions._runs_part import RunsPart
 
 
-class WholePart(MessagesPart):
+class WholePart(RunsPart, MessagesPart):
     """See `SessionStore`."""
 
     def __init__(
@@ -35,11 +38,36 @@ class WholePart(MessagesPart):
     ) -> bool:
         """See `SessionStore.delete_session`.
 
-        The state goes first, with all records, then the thread, then the stream; after a crash in between a
-        repeat of this call removes what is left.
+        Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
+        the stream; after a crash in between a repeat of this call removes what is left.
         """
         expected = checked_version(expected_version)
-        call = Call("delete_session", session_id, epoch=epoch)
+        await self._delete_sub_agents(session_id, expected, {session_id})
+        return await self._delete_one(session_id, expected, epoch)
+
+    async def _delete_sub_agents(
+        self, session_id: str, expected: int | AnyVersion | None, above: set[str]
+    ) -> None:
+        state = (await self._see(session_id)).state
+        if state is None:
+            return
+        check_version(state, expected)
+        for ref in await self.list_sub_session_refs(session_id):
+            name = ref.sub_session_id
+            if ref.remote or name in above or not await self._belongs_to(name, session_id):
+                continue
+            await self._delete_sub_agents(name, None, above | {name})
+            await self._delete_one(name, None, None, fenced=False)
+
+    async def _belongs_to(self, child: str, parent: str) -> bool:
+        """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
+        state = (await self._see(child)).state
+        return is_child_id(child) if state is None else state.parent_session_id == parent
+
+    async def _delete_one(
+        self, session_id: str, expected: int | AnyVersion | None, epoch: int | None, *, fenced: bool = True
+    ) -> bool:
+        call = Call("delete_session", session_id, epoch=epoch, fenced=fenced)
         known: list[int | None] = []
 
         async def decide(seen: Seen) -> Decision[bool]:

@@ -4,11 +4,10 @@ from helix_temporal.stores.sessions._checkpoints_part import CheckpointsPart
 from helix_temporal.stores.sessions._commit_part import CommitPart
 from helix_temporal.stores.sessions._life_part import LifePart
 from helix_temporal.stores.sessions._lists_part import ListsPart
-from helix_temporal.stores.sessions._runs_part import RunsPart
 from helix_temporal.stores.sessions._whole_part import WholePart
 
 
-class RecordSessions(LifePart, CheckpointsPart, CommitPart, RunsPart, WholePart, ListsPart):
+class RecordSessions(LifePart, CheckpointsPart, CommitPart, WholePart, ListsPart):
     """A `SessionStore` over a backend's `SessionRecords`, and a thread store for the messages.
 
     Every change is one view and one commit, and again if somebody was faster.

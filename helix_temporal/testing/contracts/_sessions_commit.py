@@ -9,11 +9,13 @@ import pytest
 from helix_temporal.errors import (
     HeadMovedError,
     IdempotencyConflictError,
+    InvalidRequestError,
     PatchConflictError,
     StaleStateError,
     StateBehindThreadError,
     StepClosedError,
 )
+from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message, from_record, to_record
 from helix_temporal.models.records import Record
 from helix_temporal.models.runs import RunChange, RunStatus
@@ -115,6 +117,84 @@ class CommitContract(SessionFixtures):
         assert (checkpoint.stream_sequence, checkpoint.head) == (17, appended.head)
         assert (checkpoint.version, checkpoint.seq) == (result.new_version, 1)
         assert checkpoint.promoted_tool_call_ids == ("call-0", "call-1")
+
+    async def test_messages_are_committed_as_messages(
+        self, store: SessionStore, ready: SessionState, session_id: str
+    ) -> None:
+        """Whoever has no thread of its own gives what it has: the store knows where they belong."""
+        new = talk(4)[2:]
+        state = changed(ready, step_count=1)
+        result, appended = await store.save_state_and_promote_staging(session_id, state, step(), messages=new)
+        assert appended is not None
+        assert (result.head, result.promoted) == (appended.head, 2)
+        assert (await loaded(store, session_id)).head == result.head
+        assert await messages_of(store, session_id) == talk(4)
+
+    async def test_repeated_messages_are_committed_once(
+        self, store: SessionStore, ready: SessionState, session_id: str
+    ) -> None:
+        """Also after others have followed; other messages under the same step are another commit."""
+        new, state = talk(4)[2:], changed(ready, step_count=1)
+        commit = store.save_state_and_promote_staging
+        first, _ = await commit(session_id, state, step(), messages=new)
+        assert (await commit(session_id, state, step(), messages=new))[0] == first
+        await store.append_messages(session_id, talk(6)[4:])
+        assert (await commit(session_id, state, step(), messages=new))[0] == first
+        assert await messages_of(store, session_id) == talk(6)
+        with pytest.raises(IdempotencyConflictError):
+            await commit(session_id, state, step(), messages=talk(8)[6:])
+        assert await messages_of(store, session_id) == talk(6)
+
+    async def test_messages_of_a_refused_commit_are_not_there(
+        self, store: SessionStore, ready: SessionState, session_id: str
+    ) -> None:
+        """A stale writer leaves no trace."""
+        await store.save_state(session_id, ready)
+        with pytest.raises(StaleStateError):
+            await store.save_state_and_promote_staging(session_id, ready, step(), messages=talk(4)[2:])
+        assert await messages_of(store, session_id) == talk(2)
+
+    async def test_the_first_messages_of_a_session_make_its_thread(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """Nobody has to open one first."""
+        await store.create_session(session_id)
+        await started(store, session_id, "run-1")
+        change = StateChange(steps=1)
+        result, _ = await store.save_state_and_promote_staging(session_id, change, step(), messages=talk(2))
+        assert (await loaded(store, session_id)).head == result.head
+        assert await messages_of(store, session_id) == talk(2)
+
+    async def test_messages_of_many_commits_follow_each_other(
+        self, store: SessionStore, crowd: Crowd, session_id: str
+    ) -> None:
+        """All are there, each step's together, whoever came between look and commit."""
+        await store.create_session(session_id)
+        pairs = [
+            [Message(id=f"{n}-{side}", role=side, content="x") for side in ("user", "assistant")]
+            for n in range(8)
+        ]
+        outcomes = await at_once(
+            next(crowd).save_state_and_promote_staging(
+                session_id, StateChange(steps=1), StepCommit(step_id=f"s{n}"), messages=pair
+            )
+            for n, pair in enumerate(pairs)
+        )
+        assert [each for each in outcomes if isinstance(each, BaseException)] == []
+        found = await messages_of(store, session_id)
+        got = [[found[at], found[at + 1]] for at in range(0, 16, 2)]
+        assert sorted(got, key=lambda pair: pair[0].id) == pairs
+        assert (await loaded(store, session_id)).step_count == 8
+
+    async def test_append_and_messages_exclude_each_other(
+        self, store: SessionStore, threads: HotTier, ready: SessionState, session_id: str
+    ) -> None:
+        """Which of them would come first is nobody's guess."""
+        append = await an_append(threads, session_id, *talk(4)[2:])
+        with pytest.raises(InvalidRequestError, match="append and messages"):
+            await store.save_state_and_promote_staging(
+                session_id, ready, step(), append=append, messages=talk(4)[2:]
+            )
 
     async def test_staged_changes_may_be_left_out(
         self, store: SessionStore, ready: SessionState, session_id: str

@@ -8,6 +8,7 @@ from helix_temporal.errors import RemoteClientToolUnsupportedError, SessionNotFo
 from helix_temporal.models.states import (
     MAX_CALL_RESULT,
     ClientToolResponse,
+    CompletedClientToolCall,
     PendingClientToolCall,
     RemoteRef,
     SessionState,
@@ -103,6 +104,27 @@ class ToolCallContract(SessionFixtures):
         state = await waiting(store, session_id, "call-1", deadline=1)
         assert (await store.submit_tool_result(session_id, answer())).status == "expired"
         assert (await loaded(store, session_id)).pending_client_tool_calls == state.pending_client_tool_calls
+
+    async def test_an_answer_at_its_deadline_is_too_late(self, store: SessionStore, session_id: str) -> None:
+        """At its deadline a call has expired, for whoever answers and for whoever looks for late ones."""
+        await waiting(store, session_id, "call-1", deadline=5_000)
+        found = await store.find_expired_pending(5_000)
+        assert [each.call.tool_call_id for each in found] == ["call-1"]
+        assert [each.session_id for each in (await store.list_due(5_000)).items] == [session_id]
+        assert await store.find_expired_pending(4_999) == []
+        assert (await store.list_due(4_999)).items == ()
+
+    async def test_an_answer_to_a_call_that_was_given_up_is_too_late(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """Nobody answered it: it has expired, as a running session says, and was completed by nobody."""
+        state = await waiting(store, session_id, "call-1")
+        given_up = CompletedClientToolCall(tool_call_id="call-1", outcome="expired", completed_at=9)
+        await store.save_state(
+            session_id,
+            changed(state, pending_client_tool_calls={}, completed_client_tool_calls={"call-1": given_up}),
+        )
+        assert (await store.submit_tool_result(session_id, answer())).status == "expired"
 
     async def test_a_call_without_a_deadline_waits_for_ever(
         self, store: SessionStore, session_id: str

@@ -54,7 +54,7 @@ class Author:
                 self.thread_id, self.epoch, self.owner, create, reopen, rewind_to, records, state, adapter
             )
         )
-        self.head = self.turn_start = opened.header.head
+        self.head = self.turn_start = opened.at
         return opened
 
     def later(self, *, owner: str | None = None, by: int = 1_000_000) -> "Author":

@@ -35,14 +35,81 @@ class CutContract(ThreadFixtures):
         assert (opened.cut, opened.header.head, opened.header.committed) == (0, known, 2)
 
     async def test_a_reopen_cuts_what_it_does_not_know(self, author: Author) -> None:
-        """An answer of an attempt that was given up must not stand in the way."""
+        """A step of an attempt that was given up must not stand in the way."""
         await author.turn()
         known = author.head
-        await author.turn("of a lost attempt")
+        await author.asks_for_tools("of a lost attempt")
         later = author.later()
         opened = await later.open(reopen=Reopen(known, known))
-        assert (opened.cut, opened.header.head) == (2, known)
+        assert (opened.cut, opened.header.head, opened.at) == (2, known, known)
         assert await later.texts() == ["hello", "hi there"]
+
+    async def test_a_reopen_cuts_no_finished_turn(self, author: Author) -> None:
+        """A workflow that was reset knows less than was answered: it goes on from there."""
+        await author.turn("one")
+        known = author.head
+        await author.turns(2)
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, known, ("m-other",)))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, author.head, 6)
+        assert (opened.at, later.head) == (author.head, author.head)
+        assert await later.open(reopen=Reopen(known, known, ("m-other",))) == opened
+        await later.turn("goes on")
+        assert len(await later.everything()) == 8
+
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_a_reopen_that_knows_less_than_is_finished_keeps_the_turn_under_way(
+        self, author: Author, archived: bool
+    ) -> None:
+        """Its step may yet turn out to be the very one that the workflow comes to."""
+        start = author.head
+        await author.turn("one")
+        finished = author.head
+        standing = await author.asks_for_tools("two")
+        if archived:
+            await author.flush()
+        later = author.later()
+        opened = await later.open(reopen=Reopen(start, start, (standing.records[0].id,)))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, standing.head, 2)
+        assert (opened.at, later.head) == (finished, finished)
+        again = later.step(standing.records[0], answer=calls(), commits=False)
+        assert (await later.append(again)).records == standing.records
+        other = author.later(by=2_000_000)
+        opened = await other.open(reopen=Reopen(finished, finished, ("m-other",)))
+        assert (opened.cut, opened.header.head, opened.at) == (2, finished, finished)
+
+    async def test_a_reopen_that_knows_nothing_cuts_nothing(self, author: Author) -> None:
+        """The workflow was reset to before it had opened the thread."""
+        await author.turn("one")
+        finished = author.head
+        standing = await author.asks_for_tools("two")
+        later = author.later()
+        opened = await later.open(reopen=Reopen(None, EMPTY))
+        assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
+
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_an_open_that_is_found_done_goes_on_from_what_is_finished(
+        self, author: Author, archived: bool
+    ) -> None:
+        """Its workflow was reset to before it had heard of it: a turn that was begun since stands apart."""
+        await author.turn("one")
+        later = author.later(owner="run-2")
+        await later.open()
+        await later.turn("two")
+        finished, standing = later.head, await later.asks_for_tools("three")
+        if archived:
+            await later.flush()
+        opened = await later.open()
+        assert (opened.header.head, opened.at) == (standing.head, finished)
+
+    async def test_a_reopen_goes_on_with_the_step_that_ended_its_turn(self, author: Author) -> None:
+        """It was committed, and nobody was told: the next attempt finds it standing."""
+        await author.turn("one")
+        known, appended = author.head, await author.turn("two")
+        later = author.later()
+        opened = await later.open(reopen=Reopen(known, known, (appended.records[0].id,)))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, appended.head, 4)
+        assert opened.at == known
 
     async def test_a_reopen_whose_head_is_lost_starts_the_turn_again(self, author: Author) -> None:
         """Half a turn that nobody holds any more is run again as a whole."""
@@ -69,20 +136,20 @@ class CutContract(ThreadFixtures):
         later = author.later()
         await later.open(reopen=Reopen(lost, Head(position=8, last_id="too")))
         assert later.head == author.turn_start
-        await later.turn("goes on")
+        again = author.later(by=2_000_000)
+        await again.open(reopen=Reopen(later.head, later.head))
+        await again.turn("goes on")
 
-    async def test_a_reopen_inside_a_turn_that_was_committed_meanwhile_uncommits_it(
+    async def test_a_reopen_inside_a_turn_that_was_committed_meanwhile_goes_on_behind_it(
         self, author: Author
     ) -> None:
         """Finished turns never end between a tool call and its results, whoever dies next."""
         await author.turn("one")
         start, known = author.head, (await author.asks_for_tools()).head
-        await author.append(author.step(result(0), answer=an_answer("of a lost attempt")))
+        finished = (await author.append(author.step(result(0), answer=an_answer("done")))).head
         later = author.later()
         opened = await later.open(reopen=Reopen(known, start))
-        assert (opened.header.head, opened.header.committed) == (known, start.position)
-        await later.later(owner="run-2").open()
-        assert await later.texts() == ["one", "hi there"]
+        assert (opened.header.head, opened.header.committed, opened.at) == (finished, 6, finished)
 
     async def test_a_reopen_after_another_execution_took_over_touches_nothing(self, author: Author) -> None:
         """Who was replaced must end, not take back."""

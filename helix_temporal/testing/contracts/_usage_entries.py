@@ -109,7 +109,7 @@ class RecordContract(UsageFixtures):
         assert [await another.delete(session_id), await another.delete(session_id)] == [True, False]
         assert not await usage.exists(session_id)
         assert await usage.get_entries(session_id) == []
-        assert [entry.session_id for entry in (await usage.query_usage(UsageQuery())).entries] == [other]
+        assert [entry.session_id for entry in (await usage.query_usage(UsageQuery())).items] == [other]
 
     async def test_a_deleted_session_records_again(self, usage: UsageStore, session_id: str) -> None:
         """Its ids are forgotten."""

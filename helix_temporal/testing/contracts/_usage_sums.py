@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.usage import (
     CallStats,
     TokenCounts,
     TokenSums,
     UsageQuery,
 )
+from helix_temporal.stores._cursors import encode_cursor
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.testing.contracts._usage_base import (
     NOON,
@@ -128,9 +129,7 @@ class QueryContract(UsageFixtures):
         names = [f"{session_id}{name}" for name in ("b", "a", "ab", "B")]
         await record(usage, *(some_tokens(name, number) for name in names for number in (1, 0)))
         page = await another.query_usage(UsageQuery())
-        found = [
-            (entry.timestamp - NOON, entry.session_id.removeprefix(session_id)) for entry in page.entries
-        ]
+        found = [(entry.timestamp - NOON, entry.session_id.removeprefix(session_id)) for entry in page.items]
         assert found == [(at, name) for at in (0, 1) for name in ("B", "a", "ab", "b")]
         assert (page.total, page.has_more) == (8, False)
 
@@ -145,7 +144,7 @@ class QueryContract(UsageFixtures):
             some_tokens(session_id, 5),
         )
         found = [
-            [entry.id for entry in (await usage.query_usage(UsageQuery(agent_type=each))).entries]
+            [entry.id for entry in (await usage.query_usage(UsageQuery(agent_type=each))).items]
             for each in ("writer", "researcher", "", "nobody")
         ]
         assert found == [["t001", "t002"], ["t003", "s004"], ["t005"], []]
@@ -156,7 +155,7 @@ class QueryContract(UsageFixtures):
         await record(usage, some_tokens(session_id, 9, run_id="run-2"))
         query = UsageQuery(kinds=("tokens", "tool"), session_id=session_id, run_id="run-1")
         page = await usage.query_usage(query)
-        assert [(entry.id, entry.session_id) for entry in page.entries] == [
+        assert [(entry.id, entry.session_id) for entry in page.items] == [
             ("t001", session_id),
             ("u002", session_id),
         ]
@@ -174,7 +173,7 @@ class QueryContract(UsageFixtures):
         first = None if since is None else NOON + since
         end = None if until is None else NOON + until
         page = await usage.query_usage(UsageQuery(since=first, until=end))
-        assert [entry.timestamp - NOON for entry in page.entries] == found
+        assert [entry.timestamp - NOON for entry in page.items] == found
 
     async def test_a_later_entry_is_found_in_a_session_that_was_known_before(
         self, usage: UsageStore, session_id: str
@@ -190,20 +189,23 @@ class QueryContract(UsageFixtures):
         await record(
             usage, *(some_tokens(f"{session_id}{number % 3}", number, step_count=1) for number in range(7))
         )
-        pages = [await usage.query_usage(UsageQuery(limit=3, offset=at)) for at in (0, 3, 6, 9)]
-        assert [entry.timestamp - NOON for page in pages for entry in page.entries] == [*range(7)]
-        assert [(page.total, page.has_more) for page in pages] == [
-            (7, True),
-            (7, True),
-            (7, False),
-            (7, False),
-        ]
-        assert [(page.limit, page.offset) for page in pages] == [(3, 0), (3, 3), (3, 6), (3, 9)]
+        pages = [await usage.query_usage(UsageQuery(limit=3))]
+        pages.append(await usage.query_usage(UsageQuery(limit=3, cursor=pages[0].next_cursor)))
+        pages.append(await usage.query_usage(UsageQuery(limit=3, cursor=pages[1].next_cursor)))
+        assert [entry.timestamp - NOON for page in pages for entry in page.items] == [*range(7)]
+        assert [(page.total, page.has_more) for page in pages] == [(7, True), (7, True), (7, False)]
+        assert pages[2].next_cursor is None
+
+    async def test_a_cursor_of_another_list_is_refused(self, usage: UsageStore) -> None:
+        """Rather than read as a place in this one."""
+        for cursor in ("", "nonsense", encode_cursor("sessions", 3, "")):
+            with pytest.raises(InvalidCursorError):
+                await usage.query_usage(UsageQuery(cursor=cursor))
 
     @pytest.mark.parametrize(
         "options",
         [
-            {"limit": 0}, {"limit": 201}, {"limit": -1}, {"offset": -1}, {"offset": 2**63},
+            {"limit": 0}, {"limit": 201}, {"limit": -1},
             {"since": 3, "until": 2}, {"since": 2**63}, {"until": -(10**30)},
         ],
         ids=str,

@@ -22,6 +22,7 @@ from helix_temporal.errors import (
 from helix_temporal.facade import create_session, fork_session, resume_session
 from helix_temporal.models.facade import SessionEvent, StoredSession
 from helix_temporal.models.messages import Message, ToolCall, Usage
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.protocols.storage import SessionStorage
 
 HOSTILE = ("../x", "a/b", "%2e%2e", " ", "a:b", "{}", "é", "e\u0301", "🦊", "x" * 256, ".", "CON", "facade:*")
@@ -59,15 +60,45 @@ class SessionStorageContract:
     """Bind with a fixture ``storage``, empty at the start of each test."""
 
     async def test_what_was_saved_is_loaded(self, storage: SessionStorage) -> None:
-        """Everything: messages, metadata, usage, parent (case 122)."""
+        """Everything: messages, metadata, state, usage, parent (case 122)."""
         session = _stored("s", "one", "zwölf 🦊").model_copy(
-            update={"usage": Usage(input_tokens=3), "parent_id": "p"}
+            update={"usage": Usage(input_tokens=3), "parent_id": "p", "state": {"plan": {"size": 1.5}}}
         )
         await storage.save(session)
         found = await storage.load("s")
         assert found is not None
-        kept = {"id", "messages", "usage", "metadata", "parent_id"}
+        kept = {"id", "messages", "usage", "metadata", "state", "parent_id"}
         assert found.model_dump(include=kept) == session.model_dump(include=kept)
+
+    async def test_properties_are_kept(self, storage: SessionStorage) -> None:
+        """When it expires, whose it is; taken back by name, too."""
+        wanted = SessionProperties(expires_at=2**50, user_id="u", tags=("a", "b"))
+        await storage.save(_stored("s").model_copy(update={"properties": wanted}))
+        found = await storage.load("s")
+        assert found is not None
+        kept = found.properties
+        assert (kept.expires_at, kept.user_id, kept.tags) == (2**50, "u", ("a", "b"))
+        never = SessionProperties(expires_at=None).over(found.properties)
+        await storage.save(found.model_copy(update={"properties": never}))
+        found = await storage.load("s")
+        assert found is not None
+        assert (found.properties.expires_at, found.properties.user_id) == (None, "u")
+
+    async def test_an_expired_session_takes_no_message(self, storage: SessionStorage) -> None:
+        """Who resumes it under another time renews it."""
+        late = await create_session(
+            _agent(), storage=storage, session_id="s", properties=SessionProperties(expires_at=1)
+        )
+        await late.send("one")
+        assert [each.error_type async for each in late.receive() if each.type == "error"] == [
+            "SessionExpiredError"
+        ]
+        assert await late.get_messages() == ()
+        renewed = await resume_session(
+            "s", _agent(), storage=storage, properties=SessionProperties(expires_at=None)
+        )
+        await renewed.send("two")
+        assert [each.type async for each in renewed.receive()][-1] == "result"
 
     async def test_saving_again_replaces(self, storage: SessionStorage) -> None:
         """Upsert: more, fewer and other messages (case 122)."""

@@ -16,7 +16,12 @@ from helix_temporal.agents import (
     UserMessageDecision,
     tool,
 )
-from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
+from helix_temporal.errors import (
+    AgentNotServedError,
+    InvalidConfigError,
+    InvalidMessageError,
+    InvalidRequestError,
+)
 
 MODEL = ScriptedModel([])
 CONTEXT = InstructionsContext(agent="a", session_id="s-1", thread_id="s-1", metadata={"tier": "gold"})
@@ -93,7 +98,7 @@ def test_agents_are_found_by_name() -> None:
 def test_an_unknown_agent_is_refused_with_those_that_are_known() -> None:
     """A typo, or a worker that was not deployed."""
     with pytest.raises(
-        InvalidRequestError, match="'suport' is not registered with this worker; known: sales, support"
+        AgentNotServedError, match="'suport' is not known to the worker that was asked; it knows: sales, sup"
     ):
         AgentRegistry([_an_agent(), _an_agent(name="sales")]).get("suport")
 

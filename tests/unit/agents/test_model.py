@@ -1,11 +1,26 @@
 """Calling models, streaming or not, and the scripted one."""
 
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
-from helix_temporal.agents import ModelEvent, ModelRequest, ModelResponse, ScriptedModel, TextDelta, complete
-from helix_temporal.errors import InvalidMessageError, InvalidRequestError, ModelStreamEndedError
+from helix_temporal.agents import (
+    Agent,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    ScriptedModel,
+    TextDelta,
+    complete,
+)
+from helix_temporal.errors import (
+    InvalidConfigError,
+    InvalidMessageError,
+    InvalidRequestError,
+    ModelStreamEndedError,
+)
 from helix_temporal.models.messages import Message
 from tests.unit.agents._play import a_request
 
@@ -69,7 +84,7 @@ async def test_a_model_that_returns_something_else_is_an_error() -> None:
             """Forget to wrap it."""
             return "hello"  # type: ignore[return-value]
 
-    with pytest.raises(InvalidMessageError, match="returned str, ModelResponse expected"):
+    with pytest.raises(InvalidMessageError, match="gave str, ModelResponse expected"):
         await complete(Wrong(), a_request(SAID))
 
 
@@ -131,3 +146,66 @@ async def test_each_call_is_counted_and_told_before_it_is_answered() -> None:
     with pytest.raises(TimeoutError):
         await model.generate(a_request(SAID))
     assert (model.calls, len(told)) == (1, 1)
+
+
+class _Generates:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return ModelResponse("fine")
+
+
+class _Plain:
+    def generate(self, request: ModelRequest) -> ModelResponse:
+        return ModelResponse("no coroutine")
+
+
+class _Yields:
+    async def generate(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        yield ModelResponse("no stream")
+
+
+class _Returns:
+    async def stream(self, request: ModelRequest) -> ModelResponse:
+        return ModelResponse("no generator")
+
+
+class _PlainStream:
+    def stream(self, request: ModelRequest) -> Iterator[ModelEvent]:
+        yield ModelResponse("no async generator")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (_Generates, r"the model is the class _Generates; give an instance: _Generates\(\.\.\.\)"),
+        (_Plain(), "_Plain.generate is not async; write async def generate"),
+        (_Yields(), "_Yields.generate yields; return one ModelResponse, or name it stream"),
+        (_Returns(), "_Returns.stream is no async generator; write async def stream, and yield"),
+        (_PlainStream(), "_PlainStream.stream is no async generator"),
+        ("gpt", "the model needs a generate or a stream method, and str has neither; write async def"),
+    ],
+)
+def test_an_object_that_is_no_model_is_refused_when_the_agent_is_made(model: Any, said: str) -> None:
+    """With what to write, and not half an hour after the first ask."""
+    with pytest.raises(InvalidConfigError, match=said):
+        Agent(name="a", model=model)
+
+
+def test_a_function_that_hands_on_a_coroutine_is_a_model() -> None:
+    """Decorators make such."""
+
+    class Wrapped:
+        def generate(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
+            return _Generates().generate(request)
+
+    model: Any = Wrapped()
+    assert Agent(name="a", model=model).model is model
+
+
+async def test_a_plain_generate_behind_a_decorator_says_what_to_write() -> None:
+    """Where it can't be seen before."""
+
+    class Lambda:
+        generate = staticmethod(functools.partial(lambda _: ModelResponse("no coroutine")))
+
+    with pytest.raises(InvalidMessageError, match=r"Lambda.generate gave Model.*; write it as async def"):
+        await complete(Lambda(), a_request(SAID))  # type: ignore[arg-type]  # that is the mistake

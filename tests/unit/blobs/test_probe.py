@@ -1,12 +1,14 @@
 """A store that ignores write conditions is refused at start-up."""
 
+import asyncio
 import hashlib
+import random
 from collections.abc import Callable
 
 import pytest
 from aiohttp import web
 
-from helix_temporal.blobs import ConditionFailedError
+from helix_temporal.blobs import ConditionFailedError, _probe
 from helix_temporal.blobs._probe import prove_conditional_writes
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
@@ -47,8 +49,14 @@ def all_refused(request: web.Request, found: bytes | None) -> bool:
     return "If-Match" not in request.headers and if_match_ignored(request, found)
 
 
-def server(keeps: KeepsCondition) -> tuple[Handler, dict[str, bytes]]:
-    """A little S3 with the given idea of conditions, and its objects."""
+def all_kept(request: web.Request, found: bytes | None) -> bool:
+    """As it should be."""
+    tag = request.headers.get("If-Match")
+    return if_match_ignored(request, found) and (tag is None or create_ignored(request, found))
+
+
+def server(keeps: KeepsCondition, *, gap: float = 0.0) -> tuple[Handler, dict[str, bytes]]:
+    """A little S3 with the given idea of conditions; with a gap between look and write.  Its objects."""
     objects: dict[str, bytes] = {}
 
     async def handle(request: web.Request) -> web.Response:
@@ -56,6 +64,8 @@ def server(keeps: KeepsCondition) -> tuple[Handler, dict[str, bytes]]:
         if request.method == "PUT" and not keeps(request, found):
             return web.Response(status=412, text="<Error><Code>PreconditionFailed</Code></Error>")
         if request.method == "PUT":
+            if gap:
+                await asyncio.sleep(gap)
             found = objects[request.path] = await request.read()
             return web.Response(headers={"ETag": f'"{hashlib.md5(found).hexdigest()}"'})
         if request.method == "DELETE":
@@ -95,11 +105,15 @@ async def test_a_server_that_knows_no_conditions_is_refused(stub: StubS3, stub_b
         await stub_blobs.probe()
 
 
-async def test_a_server_that_does_not_answer_proves_nothing(stub: StubS3, stub_blobs: S3Blobs) -> None:
+async def test_a_server_that_does_not_answer_proves_nothing(
+    stub: StubS3, stub_blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker tries again instead of calling the server unfit."""
     stub.handler = stub.refuse(503, "SlowDown")
+    monkeypatch.setattr(_probe, "_SECONDS", 0.5)
     with pytest.raises(StoreUnavailableError):
         await stub_blobs.probe()
+    assert len(stub.requests) > 2
 
 
 async def test_refused_access_is_told_as_such(stub: StubS3, stub_blobs: S3Blobs) -> None:
@@ -133,3 +147,41 @@ async def test_a_store_that_writes_what_it_refuses_is_refused() -> None:
 
     with pytest.raises(ConditionalWritesUnsupportedError, match="refused but written"):
         await Liar().probe()
+
+
+@pytest.mark.parametrize("gap", [0.001, 0.02])
+@pytest.mark.parametrize("attempt", range(5))
+async def test_a_server_that_looks_and_then_writes_is_refused(
+    stub: StubS3, stub_blobs: S3Blobs, gap: float, attempt: int
+) -> None:
+    """One after the other all conditions hold; of writers at once several win, and only one is there."""
+    stub.handler, objects = server(all_kept, gap=gap)
+    with pytest.raises(ConditionalWritesUnsupportedError, match="of several writers at once was accepted"):
+        await stub_blobs.probe()
+    assert objects == {}
+
+
+@pytest.mark.parametrize("fault", ["503", "reset before", "reset after"])
+@pytest.mark.parametrize("seed", range(5))
+async def test_passing_failures_do_not_fail_the_probe(
+    stub: StubS3, stub_blobs: S3Blobs, fault: str, seed: int
+) -> None:
+    """Three of ten requests fail: the server is busy, not unfit.  A lost answer may have been a success."""
+    handle, objects = server(all_kept)
+    chance = random.Random(seed)
+    refused = stub.refuse(503, "SlowDown")
+
+    async def often_fails(request: web.Request) -> web.StreamResponse:
+        if chance.random() >= 0.3:
+            return await handle(request)
+        if fault == "503":
+            return await refused(request)
+        if fault == "reset after":
+            await handle(request)
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    stub.handler = often_fails
+    await stub_blobs.probe()
+    assert objects == {}

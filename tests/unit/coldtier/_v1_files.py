@@ -1,6 +1,7 @@
 """Version 1 snapshots as zeitlich writes them: ``JSON.stringify``, then Node's gzip with no time in it."""
 
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,8 @@ STATE = {
 
 def text(value: object) -> str:
     """As ``JSON.stringify``: no spaces, nothing escaped that needn't be."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    found = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", found)
 
 
 def anthropic(number: int) -> str:

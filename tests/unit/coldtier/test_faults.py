@@ -221,14 +221,28 @@ class TestArchiveDown:
         assert receipt.status is FlushStatus.UNAVAILABLE
         assert (receipt.pending_bytes > 0, "did not answer" in receipt.reason) == (True, True)
 
-    async def test_while_the_breaker_is_open_nothing_is_tried(self, author: Author, clock: Clock) -> None:
-        """Each turn would else wait for two seconds."""
+    async def test_one_thread_alone_goes_on_trying(self, author: Author) -> None:
+        """Its trouble may be its own; the archive of the others tells more."""
         blobs = down(author)
-        await step(author)
+        for _ in range(4):
+            await step(author)
+        blobs.plan = None
+        assert (await step(author)).status is FlushStatus.ARCHIVED
+
+    async def test_while_the_breaker_is_open_one_step_a_second_tries(
+        self, author: Author, clock: Clock
+    ) -> None:
+        """Each turn would else wait for two seconds."""
+        others = [Author(author.threads, name) for name in ("other", "third")]
+        for each in others:
+            await each.open()
+        blobs = down(author)
+        for each in (author, *others):
+            await step(each)
         blobs.forget()
         receipt = await step(author)
         assert (receipt.status, len(blobs.calls)) == (FlushStatus.UNAVAILABLE, 0)
-        clock.now += 11
+        clock.now += 1
         await step(author)
         assert len(blobs.calls) > 0
 

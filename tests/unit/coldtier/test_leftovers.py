@@ -1,5 +1,9 @@
 """Hot records that a deletion or a later open left behind: dropped by whoever comes by, never revived."""
 
+from temporalio.testing import ActivityEnvironment
+
+from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.models.maintenance import SweepThreadInput, SweepThreadResult
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
 from tests.unit.coldtier._tiers import Tiers
 
@@ -39,3 +43,40 @@ async def test_the_record_of_the_present_epoch_is_left_alone() -> None:
     await tiers.worker().open(OpenThread("t", author.epoch + 1, "next"))
     assert await tiers.worker().evict("t", author.epoch) == "newer"
     assert await tiers.hot.header("t") is not None
+
+
+async def test_a_copy_of_an_earlier_time_of_the_present_epoch_is_dropped() -> None:
+    """Redis was restored after the session had ended: nobody opens its thread, so it would stay for ever."""
+    tiers = Tiers()
+    author = await tiers.author()
+    kept = tiers.hot.backup()
+    await author.turn()
+    await author.flush()
+    assert await tiers.worker().evict("t", author.epoch) == "dropped"
+    tiers.hot.restore(kept)
+    swept = await sweep(tiers, SweepThreadInput(thread_id="t", evict=True))
+    assert (swept.outcome, swept.detail) == ("clean", "dropped")
+    assert await tiers.hot.header("t") is None
+    assert len((await tiers.worker().read(ReadPage("t"))).records) == 2
+
+
+async def test_a_copy_with_something_that_the_archive_lacks_is_kept() -> None:
+    """Whatever else is older in it: a message that is nowhere else must not go."""
+    tiers = Tiers()
+    author = await tiers.author()
+    await author.threads.save_slice("t", author.epoch, b"old", 0)
+    kept = tiers.hot.backup()
+    await author.threads.save_slice("t", author.epoch, b"new", 1)
+    await author.flush()
+    tiers.hot.restore(kept)
+    await author.turn()
+    assert await tiers.worker().evict("t", author.epoch) == "newer"
+    assert await tiers.hot.header("t") is not None
+
+
+async def sweep(tiers: Tiers, request: SweepThreadInput) -> SweepThreadResult:
+    """As the maintenance worker does."""
+    worker = tiers.worker()
+    janitor = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
+    swept: SweepThreadResult = await ActivityEnvironment().run(janitor.sweep_thread, request)
+    return swept

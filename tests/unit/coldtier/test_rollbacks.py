@@ -8,9 +8,10 @@ from helix_temporal.errors import ColdRegressedError, FencedError, HeadMovedErro
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.protocols.hot import Rebase
-from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, Reopen
+from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage, Reopen
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
+from helix_temporal.testing.faults import BlobFault
 from tests.unit.coldtier._tiers import Tiers
 
 
@@ -41,6 +42,41 @@ async def test_a_rolled_back_slice_does_not_replace_the_archived_one() -> None:
     with pytest.raises(HeadMovedError):
         await tiers.elsewhere(author).flush()
     assert (await tiers.manifest()).slice == b"new"
+
+
+async def rolled_back() -> tuple[Tiers, Author]:
+    """Two archived turns, of which the hot record has the first one."""
+    tiers = Tiers()
+    author = await tiers.author()
+    await author.turn("one")
+    backup = tiers.hot.backup()
+    await author.turn("two")
+    await author.flush()
+    tiers.hot.restore(backup)
+    return tiers, author
+
+
+@pytest.mark.parametrize("backward", [False, True])
+async def test_readers_see_what_is_archived_before_the_next_step_mends_it(backward: bool) -> None:
+    """A failover lost what was acknowledged from the hot tier alone: nobody is shown less."""
+    tiers, author = await rolled_back()
+    reader = tiers.elsewhere(author).threads
+    page = await reader.read(ReadPage("t", backward=backward))
+    assert [record.body.decode() for record in page.records] == ["one", "hi there", "two", "hi there"]
+    assert (page.head, page.committed) == (author.head, 4)
+    facts = await reader.facts("t")
+    assert (facts.head, facts.committed, facts.hot) == (author.head, 4, False)
+
+
+@pytest.mark.parametrize("fault", [BlobFault.ERROR_BEFORE, BlobFault.DELAYED, BlobFault.NO_ACCESS])
+async def test_what_the_hot_record_has_is_read_while_the_archive_is_away(
+    fault: BlobFault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader waits a moment for what the archive says, and not for ever."""
+    monkeypatch.setattr("helix_temporal.coldtier._reading.ARCHIVE_SECONDS", 0.05)
+    tiers, author = await rolled_back()
+    tiers.blobs.plan = lambda _: fault
+    assert await tiers.elsewhere(author).texts() == ["one", "hi there"]
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -92,6 +128,21 @@ async def test_a_hot_record_behind_the_archive_is_replaced_at_open() -> None:
     assert await later.texts() == ["one", "hi there", "two", "hi there"]
 
 
+async def test_what_a_caller_knows_of_is_read_from_the_archive_where_the_hot_record_is_older() -> None:
+    """The text of an answer that somebody was just told of; and how far the thread reaches."""
+    tiers = Tiers()
+    author = await tiers.author()
+    await author.turn("one")
+    backup = tiers.hot.backup()
+    await author.turn("two")
+    await author.flush()
+    answer = (await author.everything())[3]
+    tiers.hot.restore(backup)
+    page = await tiers.worker().read(ReadPage("t", 3, 4))
+    assert page.records == (answer,)
+    assert (page.committed, (await tiers.worker().facts("t")).head.position) == (4, 4)
+
+
 async def test_a_hot_record_of_another_timeline_is_refused_by_flush() -> None:
     """It holds another message at the archive's last position."""
     tiers = Tiers()
@@ -101,7 +152,9 @@ async def test_a_hot_record_of_another_timeline_is_refused_by_flush() -> None:
     await author.turn("two")
     await author.flush()
     tiers.hot.restore(before)
-    author.head = author.turn_start = Head(position=2, last_id=(await author.everything())[-1].id)
+    hot = await tiers.hot.header("t")
+    assert hot is not None
+    author.head = author.turn_start = hot.head
     await author.turn("other")
     await author.turn("timeline")
     with pytest.raises(HeadMovedError):

@@ -80,6 +80,17 @@ async def test_a_deleted_payload_is_gone(payloads: PayloadStore) -> None:
     assert await payloads.get_payload("t", "k") is None
 
 
+async def test_a_deleted_thread_takes_its_payloads_along(payloads: PayloadStore) -> None:
+    """Whoever has a conversation deleted has all of it deleted, and no other."""
+    for thread_id in ("t", "other"):
+        for key in ("a", "x" * 256):
+            await payloads.put_payload(thread_id, key, b"x", 60)
+    await payloads.delete_payloads("t")
+    await payloads.delete_payloads("t")
+    assert [await payloads.get_payload("t", key) for key in ("a", "x" * 256)] == [None, None]
+    assert [await payloads.get_payload("other", key) for key in ("a", "x" * 256)] == [b"x", b"x"]
+
+
 async def test_a_payload_in_memory_expires_by_the_clock() -> None:
     """None once it is gone."""
     now = [1_000.0]
@@ -107,7 +118,7 @@ async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend
     """Nothing is left behind by a run that was terminated; and no thread is seen in it."""
     await redis_backend.payloads.put_payload("t", "k", b"x", 60)
     connection = redis_backend.threads._connection
-    left = await connection.command("PTTL", f"{connection.key('t')}:payload:k")
+    left = await connection.command("PTTL", f"{connection.key('t')}:payloads")
     assert 0 < left <= 60_000
     assert [thread_id async for thread_id in redis_backend.threads.scan()] == []
 

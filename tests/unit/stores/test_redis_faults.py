@@ -13,10 +13,10 @@ from redis.exceptions import ConnectionError as DriverConnectionError
 
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import (
-    ArchiveCorruptError,
     HelixError,
     InvalidConfigError,
     InvalidIdError,
+    StoreCorruptError,
     StoreUnavailableError,
     UnsupportedServerError,
 )
@@ -328,7 +328,7 @@ async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -
     await grown(backend.threads, "t", LOG[:3], LOG[3:])
     connection = backend.threads._connection
     await connection.command("HDEL", connection.key("t"), "3")
-    with pytest.raises(ArchiveCorruptError):
+    with pytest.raises(StoreCorruptError, match="position 3"):
         await backend.threads.snapshot("t", 0)
 
 
@@ -379,7 +379,7 @@ async def test_all_keys_of_a_thread_share_a_slot(redis_cluster: str, redis_prefi
         key = connection.key(thread_id)
         slots = {
             await connection.command("CLUSTER KEYSLOT", name)
-            for name in (key, f"{key}:staging:0", f"{key}:payload:k")
+            for name in (key, f"{key}:staging:0", f"{key}:payloads")
         }
         assert len(slots) == 1
         assert key.count("{") == key.count("}") == 1

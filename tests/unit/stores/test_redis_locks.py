@@ -51,7 +51,9 @@ async def test_tokens_grow_over_the_loss_of_all_data(backend: RedisBackend) -> N
 
 async def test_a_key_whose_place_is_taken_by_another_is_refused(backend: RedisBackend) -> None:
     """Long keys are hashed; two locks must never become one."""
-    await backend._connection.command("HSET", f"{backend._connection.key('k')}:lock", "i", "other")
+    connection = backend._connection
+    await backend.locks.acquire("other")
+    await connection.command("RENAME", f"{connection.key('other')}:lock", f"{connection.key('k')}:lock")
     with pytest.raises(InvalidIdError, match="same hashed form"):
         await backend.locks.acquire("k")
 
@@ -88,7 +90,7 @@ async def test_a_session_that_is_indexed_and_empty_counts_nothing(backend: Redis
     await backend.usage.record_entry(some_tokens("s"))
     await backend._connection.command("UNLINK", backend.usage._key("s"))
     page = await backend.usage.query_usage(UsageQuery())
-    assert (page.entries, page.total) == ((), 0)
+    assert (page.items, page.total) == ((), 0)
 
 
 async def test_a_damaged_entry_is_reported_and_can_be_deleted(backend: RedisBackend) -> None:

@@ -24,6 +24,7 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
             "DEL": set(),
             "UNLINK": {
                 "drop",
+                "drop_damaged",
                 "evict",
                 "install",
                 "rebase",
@@ -32,7 +33,7 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
                 "stream_drop",
             },
             "EXPIRE": set(),
-            "PEXPIRE": {"_stream", "evict", "stage"},
+            "PEXPIRE": {"_stream", "evict", "payload_put", "stage"},
             "PEXPIREAT": {"session_commit"},
             "RENAME": {"install"},
         }[command]

@@ -111,8 +111,10 @@ async def test_foreign_keys_are_refused_before_anything_is_written(backend: Redi
 async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None:
     """Two long ids could have the same hashed form: neither may see the other's session."""
     sessions, connection = backend.sessions, backend.sessions._connection
-    await sessions.commit(change("s"))
-    await connection.command("HSET", f"{connection.key('s')}:session", "i", "another")
+    await sessions.commit(change("another"))
+    await connection.command(
+        "RENAME", f"{connection.key('another')}:session", f"{connection.key('s')}:session"
+    )
     with pytest.raises(InvalidIdError):
         await sessions.view("s")
     with pytest.raises(InvalidIdError):

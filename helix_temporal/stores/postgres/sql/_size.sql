@@ -1,1 +1,1 @@
-(7 + octet_length(m.id) + octet_length(m.body))
+(7 + octet_length(m.id) + octet_length(m.body) - 4)

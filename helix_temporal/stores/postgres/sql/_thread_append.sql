@@ -22,7 +22,7 @@ thread_moved AS (
     WHERE t.thread_id = $1 AND t.epoch = $2 AND NOT t.closed AND NOT t.deleted
         AND t.head = $3 AND t.last_id = $4
         AND ($12::bytea IS NULL OR t.slice_version = $13::bigint)
-        AND {include:alive}
+        AND {include:alive} AND {include:sound}
     RETURNING t.*
 ), thread_added AS (
     INSERT INTO "{prefix}messages" (thread_id, position, kind, id, body)

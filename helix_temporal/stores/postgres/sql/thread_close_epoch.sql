@@ -1,3 +1,4 @@
 -- Refuses further writes of one epoch.
 -- $1 thread id, $2 epoch
-UPDATE "{prefix}threads" SET closed = true WHERE thread_id = $1 AND epoch = $2 AND NOT closed
+UPDATE "{prefix}threads" AS t SET closed = true
+WHERE t.thread_id = $1 AND t.epoch = $2 AND NOT t.closed AND {include:sound}

@@ -3,21 +3,29 @@
 -- body leaves a stub there, with the highest bit of its length set and without the body, which is a field of its
 -- own, named by the position and 'b': so ids and places are found without reading it.  Every script checks first
 -- and writes last, so one that fails half way has changed nothing.  Numbers are decimal strings.
+-- Checksums: field 'h' is that of the header without the slice, and every script compares it first.  The slice, each
+-- message and each id end with one of their own, which the client makes and compares.
 
 local EPOCH, HEAD, COMMITTED, BASE, VERSION, SIZE, BASE_SIZE, ARCHIVED, ARCHIVED_SIZE, SINCE, CLOSED, DELETED,
-  BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, ORIGIN, SLICE, ID =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21
-local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'y', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i'}
+  BORN, CUT, OWNER, LAST, BEFORE, ADAPTER, ORIGIN, SLICE, ID, SUM =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22
+local NAMES = {'e', 'n', 'c', 'b', 'v', 'z', 'y', 'f', 'g', 'u', 'x', 'd', 'r', 'k', 'o', 'l', 'p', 'a', 'q', 's', 'i', 'h'}
 local PER_FIELD, PER_CALL, STUB = 64, 2000, 0x80000000
+local ID_SUM, SUMS = 2, 6  -- bytes of the checksum after an id, and of a message's two together
 
 local function text(number)  -- tostring() gives 1e+15
   return string.format('%.0f', number)
 end
 
+local function sum_of(h)
+  return redis.sha1hex(table.concat(h, '\0', EPOCH, ORIGIN) .. '\0' .. h[ID]):sub(1, 8)
+end
+
 local function load(key)
   local h = redis.call('HMGET', key, unpack(NAMES))
-  h[ORIGIN] = h[ORIGIN] or ''  -- records of before there was one
-  return h[ID] and h or nil
+  if not h[ID] and not h[SUM] then return nil end
+  if not h[ID] or not h[SLICE] or h[SUM] ~= sum_of(h) then error('DAMAGED header') end
+  return h
 end
 
 -- A status, the header and whatever follows: numbers and lengths in one line, then the texts.
@@ -66,11 +74,13 @@ end
 
 local function write_header(key, h)
   local set = {}
-  for i = 1, ID do set[2 * i - 1], set[2 * i] = NAMES[i], h[i] end
+  h[SUM] = sum_of(h)
+  for i = 1, SUM do set[2 * i - 1], set[2 * i] = NAMES[i], h[i] end
   redis.call('HSET', key, unpack(set))
 end
 
--- Reading messages: each is 4 bytes of length, a byte of kind, 2 of the id's length, the id, the body.
+-- Reading messages: each is 4 bytes of length, a byte of kind, 2 of the id's length, the id and its checksum, the
+-- body, and the message's checksum.
 -- A function of functions, since most appends need none of them and making them takes time.
 local function messages(key, h)
   local m, base, head = {}, tonumber(h[BASE]), tonumber(h[HEAD])
@@ -83,7 +93,7 @@ local function messages(key, h)
   local function size_at(data, at)
     local size = struct.unpack('>I4', data, at + 1)
     if size < STUB then return 4 + size, 4 + size end
-    return 4 + size - STUB, 7 + struct.unpack('>I2', data, at + 6)
+    return 4 + size - STUB, 7 + struct.unpack('>I2', data, at + 6) + ID_SUM
   end
 
   -- Offset of the message after the first `count`.
@@ -103,7 +113,7 @@ local function messages(key, h)
     while at < #data do
       local size, here = size_at(data, at)
       if position >= from then
-        bytes = bytes + size
+        bytes = bytes + size - SUMS
         if size ~= here then bodies[#bodies + 1] = text(position) .. 'b' end
       end
       at, position = at + here, position + 1
@@ -111,9 +121,14 @@ local function messages(key, h)
     return position - first, bytes, bodies
   end
 
-  -- The id at an offset, with its length in 2 bytes before it.
+  -- The id at an offset.
+  local function id_at(data, at)
+    return data:sub(at + 8, at + 7 + struct.unpack('>I2', data, at + 6))
+  end
+
+  -- The same with its length in 2 bytes before it, and its checksum behind.
   local function packed_id(data, at)
-    return data:sub(at + 6, at + 7 + struct.unpack('>I2', data, at + 6))
+    return data:sub(at + 6, at + 7 + struct.unpack('>I2', data, at + 6) + ID_SUM)
   end
 
   -- The field that holds a position: its name as a number, and its bytes.
@@ -130,7 +145,7 @@ local function messages(key, h)
     if position < base or position > head then return nil end
     if position == head then return h[LAST] end
     local first, data = m.field_at(position - 1)
-    return packed_id(data, m.skip(data, position - 1 - first)):sub(3)
+    return id_at(data, m.skip(data, position - 1 - first))
   end
 
   local function add(parts, data, start, finish)
@@ -176,7 +191,7 @@ local function messages(key, h)
       local at = start
       while position < stop and at < #data do
         local size, here = size_at(data, at)
-        if limit and count > 0 and (count >= limit or bytes + size > max_bytes) then
+        if limit and count > 0 and (count >= limit or bytes + size - SUMS > max_bytes) then
           stop = position
         else
           if size ~= here then
@@ -184,7 +199,7 @@ local function messages(key, h)
             add_whole(parts, data, at, position)
             start = at + here
           end
-          at, position, count, bytes = at + here, position + 1, count + 1, bytes + size
+          at, position, count, bytes = at + here, position + 1, count + 1, bytes + size - SUMS
         end
       end
       add(parts, data, start, at)
@@ -222,7 +237,7 @@ local function messages(key, h)
     return parts
   end
 
-  -- The ids of the messages from `from` up to `stop`, each with its length in 2 bytes before it.
+  -- The ids of the messages from `from` up to `stop`, packed.
   function m.ids(from, stop)
     local parts = {}
     walk_back(from, stop, function(first, data, before)
@@ -252,7 +267,7 @@ local function messages(key, h)
       local finish, full = at, false
       while position > first and position > floor and not full do
         local n = position - 1 - first
-        full = count > 0 and (count >= limit or bytes + sizes[n] > max_bytes)
+        full = count > 0 and (count >= limit or bytes + sizes[n] - SUMS > max_bytes)
         if not full then
           if at - starts[n] ~= sizes[n] then
             add(parts, data, at, finish)
@@ -261,7 +276,7 @@ local function messages(key, h)
             parts[#parts + 1], parts[#parts + 2] = whole[2], whole[1]
             finish = starts[n]
           end
-          at, position, count, bytes = starts[n], position - 1, count + 1, bytes + sizes[n]
+          at, position, count, bytes = starts[n], position - 1, count + 1, bytes + sizes[n] - SUMS
         end
       end
       add(parts, data, at, finish)

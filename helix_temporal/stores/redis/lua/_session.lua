@@ -3,12 +3,25 @@
 -- sorted set holds them in order, all with score 0, so that bytes decide:
 --   kind 'o' order key NUL group: every record
 --   kind 'g' group NUL order key: those that are in a group
+-- Fields: 'i' id, 'v' revision, 'e' fence, 'b' birth, 'h' the checksum of these four, 's' state, 'd' what the index
+-- must know.  State and records end with checksums of their own, which the client makes and compares.
 -- Lua's own < on strings goes by the server's locale and is not to be used.
 local PER_STEP = 1000
 
 local function now_ms()
   local now = redis.call('TIME')
   return now[1] * 1000 + math.floor(now[2] / 1000)
+end
+
+local function session_sum(id, revision, fence, birth)
+  return redis.sha1hex(id .. '\0' .. revision .. '\0' .. fence .. '\0' .. birth):sub(1, 8)
+end
+
+-- Id, revision, fence, birth and checksum, and what else is asked for; the id is nil if there is no session.
+local function load_session(session, ...)
+  local h = redis.call('HMGET', session, 'i', 'v', 'e', 'b', 'h', ...)
+  if (h[1] or h[5]) and h[5] ~= session_sum(h[1], h[2], h[3], h[4]) then error('DAMAGED header') end
+  return h
 end
 
 -- The places in the sorted set of a record.

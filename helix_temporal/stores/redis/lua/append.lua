@@ -62,6 +62,7 @@ if archived ~= '-' and tonumber(archived) > tonumber(h[ARCHIVED]) and tonumber(a
 end
 local since = waiting_since(h, before)
 if since ~= h[SINCE] then put(SINCE, since) end
+if #set > 0 then put(SUM, sum_of(h)) end
 
 if grows then
   for i = 6, #ARGV do set[#set + 1] = ARGV[i] end

@@ -2,5 +2,8 @@
 local h = load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
-if h[EPOCH] == ARGV[2] then redis.call('HSET', KEYS[1], NAMES[CLOSED], '1') end
+if h[EPOCH] == ARGV[2] and h[CLOSED] ~= '1' then
+  h[CLOSED] = '1'
+  redis.call('HSET', KEYS[1], NAMES[CLOSED], '1', NAMES[SUM], sum_of(h))
+end
 return false

@@ -10,6 +10,7 @@ if ARGV[8] == '' then
   redis.call('UNLINK', key)
   return 'dropped'
 end
-redis.call('HSET', key, NAMES[ARCHIVED], ARGV[3], NAMES[ARCHIVED_SIZE], ARGV[7], NAMES[SINCE], '0')
+h[ARCHIVED], h[ARCHIVED_SIZE], h[SINCE] = ARGV[3], ARGV[7], '0'
+redis.call('HSET', key, NAMES[ARCHIVED], ARGV[3], NAMES[ARCHIVED_SIZE], ARGV[7], NAMES[SINCE], '0', NAMES[SUM], sum_of(h))
 redis.call('PEXPIRE', key, ARGV[8])
 return 'kept_warm'

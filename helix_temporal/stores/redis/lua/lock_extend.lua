@@ -1,5 +1,6 @@
 -- ARGV: key, token, ttl in ms or nothing for the lease's own.  '1', or nil if the token holds nothing.
 if not held or row[TOKEN] ~= ARGV[2] then return nil end
 local ttl = ARGV[3] ~= '' and ARGV[3] or row[TTL]
-redis.call('HSET', key, 'l', ttl, 'e', text(lasting(ttl)))
+row[TTL], row[EXPIRES] = ttl, text(lasting(ttl))
+save()
 return '1'

@@ -6,6 +6,7 @@ local no = refusal(h, ARGV[2])
 if no then return reply(no, h) end
 if h[VERSION] == ARGV[4] and h[SLICE] == ARGV[5] then return 'A' end
 if h[VERSION] ~= ARGV[3] then return reply('V', h) end
-redis.call('HSET', key, NAMES[VERSION], ARGV[4], NAMES[SLICE], ARGV[5])
+h[VERSION] = ARGV[4]
+redis.call('HSET', key, NAMES[VERSION], ARGV[4], NAMES[SLICE], ARGV[5], NAMES[SUM], sum_of(h))
 redis.call('PERSIST', key)
 return 'A'

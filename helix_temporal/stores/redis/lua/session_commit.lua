@@ -12,7 +12,7 @@
 local session, order, marks = KEYS[1], KEYS[2], KEYS[4]
 local revision, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts, no_fields, no_groups =
   ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
-local h = redis.call('HMGET', session, 'i', 'v', 'b', 'd')
+local h = load_session(session, 'd')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
 if (h[2] or '0') ~= revision then return 'N' end
 local now = now_ms()
@@ -66,13 +66,15 @@ for i = 1, #set_places, PER_CALL do
   redis.call('ZADD', order, unpack(set_places, i, math.min(i + PER_CALL - 1, #set_places)))
 end
 
-local birth = h[3]
+local birth = h[4]
 if not birth then
   local time = redis.call('TIME')
   birth = text(time[1] * 1000000 + time[2])
 end
 local next_revision = text(revision + 1)
-local header = {'i', ARGV[1], 'v', next_revision, 'e', fence, 'b', birth}
+local header = {
+  'i', ARGV[1], 'v', next_revision, 'e', fence, 'b', birth, 'h', session_sum(ARGV[1], next_revision, fence, birth),
+}
 for i = 1, #header do set[#set + 1] = header[i] end
 if with_state == '1' then
   local state = {'s', ARGV[3], 'd', ARGV[4]}
@@ -93,4 +95,4 @@ if marks and indexed == '1' then redis.call('ZADD', marks, text(now), ARGV[5]) e
 local about = text(now) .. ' ' .. birth .. ' ' .. next_revision .. ' ' .. ends
 if indexed == '0' then return {about, '', '', step} end
 local untold = deletes == '0' and with_state == '0'
-return {about, oldest_operation(order), untold and h[4] or '', step}
+return {about, oldest_operation(order), untold and h[6] or '', step}

@@ -3,7 +3,7 @@
 -- Answers: nothing if there is nothing of it; or time, birth, revision and end of life; the oldest operation; what the
 --   index must know; how many were removed.
 local session, order = KEYS[1], KEYS[2]
-local h = redis.call('HMGET', session, 'i', 'v', 'b', 'd')
+local h = load_session(session, 'd')
 if not h[1] then return false end
 if h[1] ~= ARGV[1] then return 'I' end
 local old = redis.call('ZRANGEBYLEX', order, '[oo', ARGV[2], 'LIMIT', 0, ARGV[3])
@@ -13,5 +13,5 @@ take_out(session, order, fields, true)
 local now, left = now_ms(), redis.call('PTTL', session)
 local ends = left >= 0 and text(now + left) or '-'
 return {
-  text(now) .. ' ' .. h[3] .. ' ' .. h[2] .. ' ' .. ends, oldest_operation(order), h[4] or '', text(#old),
+  text(now) .. ' ' .. h[4] .. ' ' .. h[2] .. ' ' .. ends, oldest_operation(order), h[6] or '', text(#old),
 }

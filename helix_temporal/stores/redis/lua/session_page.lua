@@ -2,7 +2,7 @@
 -- ARGV: 1 session id, 2 kind's letter, 3 lowest and 4 highest place, 5 '1' if from the highest on, 6 limit
 -- Answers: how many there are of the kind in all; fields and values.
 local session, order = KEYS[1], KEYS[2]
-local id = redis.call('HGET', session, 'i')
+local id = load_session(session)[1]
 if id and id ~= ARGV[1] then return 'I' end
 local kind, found = ARGV[2], nil
 if ARGV[5] == '1' then

@@ -3,15 +3,15 @@
 --   groups, and kinds of which the newest is wanted
 -- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of records.
 local session, order = KEYS[1], KEYS[2]
-local h = redis.call('HMGET', session, 'i', 'v', 'e', 's')
+local h = load_session(session, 's')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
 local with_thread, fields, groups = ARGV[2]:match('^(%d) (%d+) (%d+)$')
 local thread = with_thread == '1' and load(KEYS[3])
 if thread and thread[ID] ~= ARGV[1] then return 'I' end
 
 local found = {
-  (h[2] or '0') .. ' ' .. (h[3] or '0') .. ' ' .. text(now_ms()) .. ' ' .. (h[4] and '1' or '0'),
-  h[4] or '',
+  (h[2] or '0') .. ' ' .. (h[3] or '0') .. ' ' .. text(now_ms()) .. ' ' .. (h[6] and '1' or '0'),
+  h[6] or '',
   thread and reply('H', thread) or '',
 }
 local names, at = {}, 3

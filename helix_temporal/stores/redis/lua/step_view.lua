@@ -10,6 +10,7 @@ local after = ''
 if at == wanted then after = table.concat(m.forward(at, math.min(at + tonumber(ARGV[3]), head), {})) end
 local first, window = m.backward(base, at, tonumber(ARGV[4]), tonumber(ARGV[5]))
 local more = math.max(tonumber(ARGV[6]) - (at - first), 0)
-local ids = m.ids(math.max(base, first - more), first)
+local first_id = math.max(base, first - more)
+local ids = m.ids(first_id, first)
 local last = m.id_before(wanted)
-return m.join(window, {reply('W', h, #after .. ' ' .. (last and #last or -1) .. '\n' .. after .. (last or '') .. ids)})
+return m.join(window, {reply('W', h, #after .. ' ' .. (last and #last or -1) .. ' ' .. text(first) .. ' ' .. text(first_id) .. '\n' .. after .. (last or '') .. ids)})

@@ -9,9 +9,10 @@ if ARGV[8] ~= '' then
   last = text(tonumber(last) + 1)
   first = last
   redis.call('XTRIM', chunks, 'MAXLEN', '0')
-  redis.call('XADD', chunks, last .. '-0', 'r', '', 't', mark(row[MADE]), 'b', ARGV[8])
+  add_chunk(last, '', ARGV[8])
 end
 redis.call('XADD', chunks, last .. '-' .. revision, 's', ARGV[6])
-redis.call('HSET', head, 's', ARGV[6], 'f', ARGV[5], 'a', first, 'z', last, 'r', revision, 'u', now, 'x', ARGV[7])
+row[STATUS], row[FENCE], row[FIRST], row[LAST], row[REVISION], row[UPDATED], row[FACTS] =
+  ARGV[6], ARGV[5], first, last, revision, now, ARGV[7]
 keep(ARGV[9], true)
 return {last}

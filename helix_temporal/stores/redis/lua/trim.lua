@@ -22,6 +22,7 @@ end
 put(BASE, text(stop))
 put(BEFORE, before)
 put(BASE_SIZE, text(h[BASE_SIZE] + dropped))
+put(SUM, sum_of(h))
 write(key, set, 1)
 delete(key, gone)
 return reply('H', h)

@@ -114,6 +114,26 @@ class TestACommitWithMessages:
         assert result.head == Head(position=4, last_id="d")
         assert await ids_of(place.store, "s") == ["a", "b", "c", "d"]
 
+    async def test_given_as_messages_is_completed_by_its_repeat(self, place: Apart) -> None:
+        """The repeat finds the messages where the first one left them, though others follow."""
+        await a_session(place, "a", "b")
+
+        def die(_: object) -> None:
+            raise DiedError("the process died")
+
+        place.records.before_commit = die
+        with pytest.raises(DiedError):
+            await place.store.save_state_and_promote_staging(
+                "s", StateChange(steps=1), StepCommit(step_id="t"), messages=talk("c", "d")
+            )
+        place.records.before_commit = lambda _: None
+        await place.store.append_messages("s", talk("e", "f"))
+        result, _ = await place.store.save_state_and_promote_staging(
+            "s", StateChange(steps=1), StepCommit(step_id="t"), messages=talk("c", "d")
+        )
+        assert result.head == Head(position=4, last_id="d")
+        assert await ids_of(place.store, "s") == ["a", "b", "c", "d", "e", "f"]
+
     async def test_that_is_stale_appends_nothing(self, place: Apart) -> None:
         """What will be refused is refused before anything is written anywhere."""
         state = await a_session(place, "a", "b")

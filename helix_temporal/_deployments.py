@@ -1,0 +1,216 @@
+"""Whose a session is: said with each start, request and activity, and compared where it arrives.
+
+A client says its deployment's identity in a header of each update and query, and in the memo of each
+workflow that it starts.  A session takes over the identity of the worker that opened it, which knows all its
+stores, and says it to each activity and sub-agent.  A worker that is another deployment refuses.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.client import (
+    Client,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    StartWorkflowUpdateInput,
+    StartWorkflowUpdateWithStartInput,
+    WorkflowUpdateHandle,
+)
+from temporalio.client import Interceptor as ClientInterceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ContinueAsNewInput,
+    ExecuteActivityInput,
+    HandleQueryInput,
+    HandleUpdateInput,
+    Interceptor,
+    StartActivityInput,
+    StartChildWorkflowInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from helix_temporal.activities._errors import application_error
+from helix_temporal.errors import ForeignDeploymentError
+from helix_temporal.models.deployments import KEY, QUEUE, Deployment, DeploymentCheck, mark
+from helix_temporal.settings import Settings
+
+_OURS: Final = "helix."
+_OPEN: Final = "helix.sessions.open"
+_REFUSE: Final = "helix.refuse_foreign"
+
+Headers = Mapping[str, Payload]
+
+
+# -- clients
+
+
+def settings_of(client: Client) -> Settings | None:
+    """Of the `HelixPlugin` that the client was given."""
+    for plugin in client.config(active_config=True)["plugins"]:
+        settings = getattr(plugin, "settings", None)
+        if isinstance(settings, Settings):
+            return settings
+    return None
+
+
+def asking_for(settings: Settings, task_queue: str | None) -> Deployment:
+    """How a client names its deployment; without stores by its task queue, if that was said."""
+    own = settings.deployment
+    queue = task_queue or (settings.task_queue if "task_queue" in settings.model_fields_set else None)
+    return own if own.marks or queue is None else Deployment(own.name, ((QUEUE, mark(queue)),))
+
+
+def speaking_for(client: Client, deployment: Deployment) -> Client:
+    """The client, which says for whom it asks; the one that was given stays as it is."""
+    if deployment.is_plain:
+        return client
+    config = client.config()
+    config["interceptors"] = [*config["interceptors"], _Speaker(deployment)]
+    return Client(**config)
+
+
+class _Speaker(ClientInterceptor):
+    def __init__(self, deployment: Deployment) -> None:
+        self._said = {KEY: _payload(str(deployment))}
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        return _Requests(next, self._said)
+
+
+class _Requests(OutboundInterceptor):
+    def __init__(self, next: OutboundInterceptor, said: Headers) -> None:
+        super().__init__(next)
+        self._said = said
+
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:
+        input.headers = {**input.headers, **self._said}
+        return await super().query_workflow(input)
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:
+        input.headers = {**input.headers, **self._said}
+        return await super().start_workflow_update(input)
+
+    async def start_update_with_start_workflow(
+        self, input: StartWorkflowUpdateWithStartInput
+    ) -> WorkflowUpdateHandle[Any]:
+        update = input.update_workflow_input
+        update.headers = {**update.headers, **self._said}
+        return await super().start_update_with_start_workflow(input)
+
+
+# -- workers
+
+
+class WorkerDeployment(Interceptor):
+    """Makes a worker refuse sessions, and requests, of other deployments."""
+
+    def __init__(self, check: DeploymentCheck) -> None:
+        self._check = check
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Activities refuse what was started for another deployment."""
+        return _Activities(next, self._check)
+
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor]:
+        """Sessions refuse requests of another deployment, and say whose they are."""
+        input.unsafe_extern_functions[_REFUSE] = self._check.refuse
+        return _Workflows
+
+
+class _Activities(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, check: DeploymentCheck) -> None:
+        super().__init__(next)
+        self._check = check
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        said = input.headers.get(KEY)
+        if said is not None and activity.info().activity_type.startswith(_OURS):
+            try:
+                self._check.refuse(said.data.decode())
+            except ForeignDeploymentError as error:
+                raise application_error(error) from None
+        return await super().execute_activity(input)
+
+
+class _Workflows(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Calls(outbound))
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        # Validators and queries are not replayed, so they may look at the worker that runs them.
+        _refuse(input.headers)
+        super().handle_update_validator(input)
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:
+        try:
+            _refuse(input.headers)
+        except ForeignDeploymentError as error:
+            # A query's failure travels as a text alone.
+            raise ForeignDeploymentError(f"{type(error).__name__}: {error}") from None
+        return await super().handle_query(input)
+
+
+class _Calls(WorkflowOutboundInterceptor):
+    """Says whose workflow it is to the pack's activities, sub-agents and the next run."""
+
+    _opened: str | None = None
+
+    def start_activity(self, input: StartActivityInput) -> "workflow.ActivityHandle[Any]":
+        if not input.activity.startswith(_OURS):
+            return super().start_activity(input)
+        input.headers = {**input.headers, **self._said()}
+        handle = super().start_activity(input)
+        if input.activity == _OPEN:
+            handle.add_done_callback(self._take_over)
+        return handle
+
+    async def start_child_workflow(
+        self, input: StartChildWorkflowInput
+    ) -> "workflow.ChildWorkflowHandle[Any, Any]":
+        mine = self._mine()
+        if mine and input.workflow.startswith(_OURS):
+            input.memo = {**(input.memo or {}), KEY: mine}
+        return await super().start_child_workflow(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> Any:
+        input.headers = {**input.headers, **self._said()}
+        return super().continue_as_new(input)
+
+    def _take_over(self, opened: "workflow.ActivityHandle[Any]") -> None:
+        if not opened.cancelled() and opened.exception() is None:
+            policy = getattr(opened.result(), "policy", None)
+            self._opened = getattr(policy, "deployment", None) or self._opened
+
+    def _said(self) -> Headers:
+        mine = self._mine()
+        return {KEY: _payload(mine)} if mine else {}
+
+    def _mine(self) -> str | None:
+        if self._opened is None:
+            carried = workflow.info().headers.get(KEY)
+            if carried is not None:
+                self._opened = carried.data.decode()
+            else:
+                self._opened = workflow.memo_value(KEY, "", type_hint=str)
+        return self._opened or None
+
+
+def _refuse(headers: Headers) -> None:
+    said = headers.get(KEY)
+    check = workflow.extern_functions().get(_REFUSE)
+    if said is None or check is None:
+        return
+    info = workflow.info()
+    # A sub-agent may run on another queue than its root.
+    check(said.data.decode(), info.task_queue if info.parent is None else None)
+
+
+def _payload(text: str) -> Payload:
+    # Without metadata: it is in the history of each activity and update.
+    return Payload(data=text.encode())

@@ -1,0 +1,289 @@
+"""Why a session does not answer, as the Temporal server knows it: failing calls, missing workers."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+    ListNamespacesRequest,
+)
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.sessions import FailingCall
+
+_log: Final = logging.getLogger(__name__)
+
+MAX_ERROR_TEXT: Final = 500
+_RPC: Final = timedelta(seconds=2)
+_BUDGET: Final = 6.0
+"""Seconds that one diagnosis may take."""
+_FIRST_LOOK, _NEXT_LOOK = 10.0, 30.0
+"""Seconds until somebody who waits is told why in the log, and until that is looked at again.
+
+A worker that was started together with its client is there by then, or another one has taken over.
+"""
+_UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
+"""Seconds without any worker after which a read, which has no time-out, is given up."""
+_DEPTH: Final = 3
+_NAMESPACES: Final = 20
+_POLL_SECONDS: Final = 75.0
+"""A worker asks for work at least once a minute; the server remembers it for five."""
+
+
+class Diagnosis:
+    """Looks at executions and task queues; never an error, since it explains another one.
+
+    Args:
+        task_queue: Where the client starts sessions.
+    """
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client, self._task_queue = client, task_queue
+
+    async def failing(self, workflow_id: str) -> tuple[FailingCall, ...]:
+        """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
+        try:
+            async with asyncio.timeout(_BUDGET):
+                return tuple(await self._failing(await self._described(workflow_id), None, _DEPTH))
+        except (RPCError, TimeoutError):
+            return ()
+
+    async def why(self, workflow_id: str) -> str:
+        """What holds an execution up, as one sentence; empty if nothing is known to."""
+        try:
+            async with asyncio.timeout(_BUDGET):
+                return "; ".join(await self._reasons(workflow_id))
+        except (RPCError, TimeoutError):
+            return ""
+
+    async def no_worker(self, workflow_id: str) -> str:
+        """That no worker polls the execution's task queue, as one sentence; empty if one does."""
+        try:
+            async with asyncio.timeout(_BUDGET):
+                described = await self._described(workflow_id)
+                return await self._no_worker(described.task_queue)
+        except (RPCError, TimeoutError):
+            return ""
+
+    @contextlib.asynccontextmanager
+    async def logged(self, workflow_id: str) -> AsyncIterator[None]:
+        """While the block waits for an execution, warn in the log of what holds it up."""
+        watch = asyncio.create_task(self._watch(workflow_id))
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def unserved(self, workflow_id: str) -> str:
+        """Come back once no worker polls an execution's task queue for a while, and say so."""
+        since: float | None = None
+        while True:
+            await asyncio.sleep(_UNSERVED_LOOK)
+            reason = await self.no_worker(workflow_id)
+            since = (since or time.monotonic()) if reason else None
+            if since is not None and time.monotonic() - since >= _UNSERVED:
+                return reason
+
+    async def _watch(self, workflow_id: str) -> None:
+        said, pause = "", _FIRST_LOOK
+        while True:
+            await asyncio.sleep(pause)
+            pause = _NEXT_LOOK
+            reason = told(await self.failing(workflow_id)) or await self.no_worker(workflow_id)
+            if reason and reason.split(":")[0] != said:
+                _log.warning("%s is waited for: %s", workflow_id, reason)
+            said = reason.split(":")[0]
+
+    async def _reasons(self, workflow_id: str) -> list[str]:
+        try:
+            described = await self._described(workflow_id)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            missing = await self._no_worker(self._task_queue)
+            return ["it has no run", *filter(None, [missing])]
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            return [f"its last run is {described.status.name.lower()}"] if described.status else []
+        failing = [_told(each) for each in await self._failing(described, None, _DEPTH)]
+        missing = await self._no_worker(described.task_queue)
+        if missing:
+            return [missing, *failing]
+        return failing or await self._busy(described)
+
+    async def _described(self, workflow_id: str) -> WorkflowExecutionDescription:
+        return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC)
+
+    # -- calls
+
+    async def _failing(
+        self, described: WorkflowExecutionDescription, workflow_id: str | None, depth: int
+    ) -> list[FailingCall]:
+        raw = described.raw_description
+        found = [
+            await self._failing_call(each, workflow_id)
+            for each in raw.pending_activities
+            if each.HasField("last_failure")
+        ]
+        if raw.HasField("pending_workflow_task") and raw.pending_workflow_task.attempt > 1:
+            found.append(await self._failing_task(described, workflow_id))
+        for child in raw.pending_children if depth else ():
+            below = await self._described(child.workflow_id)
+            found += await self._failing(below, child.workflow_id, depth - 1)
+        return found
+
+    async def _failing_call(self, pending: PendingActivityInfo, workflow_id: str | None) -> FailingCall:
+        error = await self._client.data_converter.decode_failure(pending.last_failure)
+        return FailingCall(
+            activity=pending.activity_type.name,
+            attempt=pending.attempt,
+            error=error_text(error),
+            worker=pending.last_worker_identity,
+            since=_ms(pending.scheduled_time) if pending.HasField("scheduled_time") else 0,
+            workflow_id=workflow_id,
+        )
+
+    async def _failing_task(
+        self, described: WorkflowExecutionDescription, workflow_id: str | None
+    ) -> FailingCall:
+        """A workflow task that fails again and again: a worker without the pack, or a bug in a workflow."""
+        pending = described.raw_description.pending_workflow_task
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=described.raw_description.workflow_execution_info.execution,
+            maximum_page_size=20,
+        )
+        service = self._client.workflow_service
+        history = await service.get_workflow_execution_history_reverse(request, timeout=_RPC)
+        text, worker = "the workflow task failed", ""
+        for event in history.history.events:
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+                failed = event.workflow_task_failed_event_attributes
+                text = error_text(await self._client.data_converter.decode_failure(failed.failure))
+                worker = failed.identity
+                break
+        return FailingCall(
+            activity=f"workflow task of {described.workflow_type}",
+            attempt=pending.attempt,
+            error=text,
+            worker=worker,
+            since=_ms(pending.original_scheduled_time),
+            workflow_id=workflow_id,
+        )
+
+    async def _busy(self, described: WorkflowExecutionDescription) -> list[str]:
+        """What is under way, where nothing has failed."""
+        said = []
+        for each in described.raw_description.pending_activities:
+            name, worker = each.activity_type.name, each.last_worker_identity
+            if each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+                said.append(f"{name} runs at worker {worker!r} since {_ago(_ms(each.last_started_time))}")
+            else:
+                said.append(f"{name} waits for a worker since {_ago(_ms(each.scheduled_time))}")
+        return said
+
+    # -- workers
+
+    async def _no_worker(self, queue: str) -> str:
+        """Where no worker polls: the queue and the namespace, and where the workers are instead."""
+        namespace = self._client.namespace
+        pollers = await self._pollers(queue, namespace)
+        if pollers:
+            newest = max(pollers, key=lambda each: _ms(each.last_access_time))
+            silent = time.time() - _ms(newest.last_access_time) / 1000
+            if silent < _POLL_SECONDS:
+                return ""
+            return (
+                f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {silent:.0f} s; "
+                f"the last was {newest.identity!r}: does it still run?"
+            )
+        said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
+        return "; ".join([said, *await self._elsewhere(queue)])
+
+    async def _elsewhere(self, queue: str) -> list[str]:
+        """Where there are workers that could be meant: another queue, or another namespace."""
+        others = sorted({self._task_queue, "helix"} - {queue})
+        said = [
+            f"workers poll task queue {each!r} there"
+            for each in others
+            if await self._pollers(each, self._client.namespace)
+        ]
+        try:
+            request = ListNamespacesRequest(page_size=_NAMESPACES)
+            found = await self._client.workflow_service.list_namespaces(request, timeout=_RPC)
+        except RPCError:
+            return said  # not everybody may list them
+        names = {each.namespace_info.name for each in found.namespaces}
+        others = sorted(names - {self._client.namespace, "temporal-system"})
+        served = [
+            f"workers poll it in namespace {each!r}" for each in others if await self._pollers(queue, each)
+        ]
+        return [*said, *served]
+
+    async def _pollers(self, queue: str, namespace: str) -> list[PollerInfo]:
+        """Who has asked for workflow tasks of a queue, as far as it can be seen."""
+        request = DescribeTaskQueueRequest(
+            namespace=namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        try:
+            described = await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
+        except RPCError as error:
+            if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
+                return []
+            raise
+        return list(described.pollers)
+
+
+def error_text(error: BaseException) -> str:
+    """Type and text of a failure, without Temporal's wrapping, cut."""
+    kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
+    text = getattr(error, "message", None) or str(error)
+    return f"{kind}: {text}"[:MAX_ERROR_TEXT]
+
+
+def check_namespace(client: Client, error: RPCError) -> None:
+    """Refuse a namespace that the server does not have; other errors pass.
+
+    Raises:
+        InvalidConfigError: That is what the error says.
+    """
+    said = str(error).lower()
+    if error.status is RPCStatusCode.NOT_FOUND and said.startswith("namespace") and "not found" in said:
+        raise InvalidConfigError(
+            f"namespace {client.namespace!r} is not known to the Temporal server; correct "
+            "HELIX_TEMPORAL_NAMESPACE, or register it (temporal operator namespace create)"
+        ) from error
+
+
+def _told(call: FailingCall) -> str:
+    where = f" of {call.workflow_id}" if call.workflow_id else ""
+    by = f" at worker {call.worker!r}" if call.worker else ""
+    since = f", since {_ago(call.since)}" if call.since else ""
+    return f"{call.activity}{where} fails, attempt {call.attempt}{by}{since}: {call.error}"
+
+
+def told(calls: Iterable[FailingCall]) -> str:
+    """Failing calls, as one sentence."""
+    return "; ".join(map(_told, calls))
+
+
+def _ms(moment: Any) -> int:
+    """A time of the server, in ms."""
+    return int(moment.ToMilliseconds())
+
+
+def _ago(ms: int) -> str:
+    return f"{max(time.time() - ms / 1000, 0):.0f} s"

@@ -1,0 +1,73 @@
+"""What an application's own code raises in an activity: models, tools, hooks, instructions, transforms.
+
+A bug is the same at every attempt, while what networks and providers raise may pass.  The exception's own
+text is cut: it may hold what the code was given, and histories are read by more people than logs are.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from helix_temporal.errors import ApplicationCodeError, HelixError
+from helix_temporal.models._json import clean
+
+ATTEMPTS: Final = 3
+"""So often code with a bug is tried."""
+MAX_TEXT: Final = 500
+"""Characters of an exception's text that leave the worker."""
+
+_BUGS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+_PASSING: Final = (OSError, UnicodeError, json.JSONDecodeError)
+"""`ValueError` all the same, but of what came over a network."""
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether the same call would fail the same way again; what nobody knows may pass."""
+    return isinstance(error, _BUGS) and not isinstance(error, _PASSING)
+
+
+def told(error: BaseException) -> str:
+    """Type and text of an exception, cut."""
+    text = clean(str(error)).strip()
+    return f"{type(error).__name__}: {text[:MAX_TEXT]}" if text else type(error).__name__
+
+
+@contextmanager
+def application_code(what: str) -> Iterator[None]:
+    """Around a call of an application's own code in an activity; elsewhere its exceptions pass as they are.
+
+    Args:
+        what: Names the code for people: ``model of agent 'support'``.
+
+    Raises:
+        ApplicationCodeError: It has a bug; permanent at the third attempt.
+        ApplicationError: It raised anything else, which is tried again; its type is the exception's name.
+    """
+    try:
+        yield
+    except (HelixError, ApplicationError):
+        raise
+    except Exception as error:
+        if not activity.in_activity():
+            raise
+        activity.logger.warning("%s failed", what, exc_info=error)
+        if is_bug(error):
+            raise ApplicationCodeError(f"{what}: {told(error)}", attempts=ATTEMPTS) from None
+        # Without the cause: it would carry its traceback, and with it whatever a library put into it.
+        raise ApplicationError(f"{what}: {told(error)}", type=type(error).__name__) from None

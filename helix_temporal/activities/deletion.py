@@ -1,0 +1,126 @@
+"""The activity ``helix.sessions.erase``: one session goes from every store of the workers."""
+
+from temporalio import activity
+
+from helix_temporal.activities._context import beating, scheduled_epoch
+from helix_temporal.activities._errors import typed
+from helix_temporal.activities._limits import limited_as
+from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._state_saves import save_change
+from helix_temporal.errors import FencedError, SessionNotFoundError, ThreadNotFoundError
+from helix_temporal.models.deletion import EraseSessionInput, EraseSessionResult, LeftBehind
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.protocols.usage import UsageStore
+
+_IN_USE = "somebody has opened it since the deletion began; delete it again once it has ended"
+
+
+class DeletionActivities:
+    """Removes sessions.  Tombstones stay, so that late attempts of its activities bring nothing back.
+
+    Args:
+        streams: None where sessions are not shown live.
+        sessions: None where there is no session store.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        payloads: Payloads,
+        usage: UsageStore,
+        streams: StreamStore | None,
+        sessions: SessionStore | None = None,
+        *,
+        beat_every: float = 1.0,
+    ) -> None:
+        self._threads, self._payloads, self._usage = threads, payloads, usage
+        self._streams, self._sessions, self._beat_every = streams, sessions, beat_every
+
+    @activity.defn(name="helix.sessions.erase")
+    @typed
+    @limited_as("model")
+    async def erase(self, request: EraseSessionInput) -> EraseSessionResult:
+        """Remove the session from all stores; a repeat finds nothing.
+
+        The state goes after the thread: who repeats it still finds the thread's name there.
+        """
+        epoch = scheduled_epoch()
+        removed: list[str] = []
+        left: list[LeftBehind] = []
+        async with beating(self._beat_every):
+            state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
+            own = None if state is None else state.thread_id
+            for thread_id in dict.fromkeys(
+                each for each in (request.thread_id, own, request.session_id) if each is not None
+            ):
+                await self._erase_thread(thread_id, epoch, removed, left)
+            if self._streams is not None and await self._streams.delete_stream(request.session_id):
+                removed.append("stream")
+            if not request.keep_usage and await self._usage.delete(request.session_id):
+                removed.append("usage")
+            await self._erase_state(request.session_id, state, epoch, removed, left)
+        return EraseSessionResult(removed=tuple(removed), left=tuple(left))
+
+    async def _erase_thread(
+        self, thread_id: str, epoch: int, removed: list[str], left: list[LeftBehind]
+    ) -> None:
+        there = await self._has_thread(thread_id)
+        try:
+            # Also one that is not there: a deletion that died on its way may have left something.
+            await self._threads.delete(thread_id, epoch)
+        except FencedError:
+            left.append(LeftBehind(what="thread", where=thread_id, why=_IN_USE))
+            return
+        if there:
+            removed.append("thread")
+        await self._payloads.drop_all(thread_id)
+
+    async def _has_thread(self, thread_id: str) -> bool:
+        try:
+            await self._threads.facts(thread_id)
+        except ThreadNotFoundError:
+            return False
+        return True
+
+    async def _erase_state(
+        self,
+        session_id: str,
+        state: SessionState | None,
+        epoch: int,
+        removed: list[str],
+        left: list[LeftBehind],
+    ) -> None:
+        if self._sessions is None:
+            return
+        if state is not None and state.parent_session_id is not None:
+            await self._forget_child(self._sessions, state.parent_session_id, session_id)
+        if state is not None and state.root_session_id is not None:
+            await self._forget_child(self._sessions, state.root_session_id, session_id)
+        try:
+            if await self._sessions.delete_session(session_id, epoch=epoch):
+                removed.append("state")
+        except FencedError:
+            left.append(LeftBehind(what="state", where=session_id, why=_IN_USE))
+
+    async def _forget_child(self, store: SessionStore, above: str, child: str) -> None:
+        """Take away what a session above says of this one."""
+        try:
+            await store.remove_sub_session_ref(above, child)
+        except SessionNotFoundError:
+            return
+
+        def without(state: SessionState) -> dict[str, object]:
+            waits = state.suspended_awaiting_children
+            owned = state.client_tool_call_ownership
+            return {
+                "suspended_awaiting_children": tuple(each for each in waits if each.sub_session_id != child),
+                "client_tool_call_ownership": {
+                    call: owner for call, owner in owned.items() if owner != child
+                },
+            }
+
+        await save_change(store, above, None, without, "a sub-agent's session was deleted")

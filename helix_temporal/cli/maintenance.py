@@ -1,0 +1,67 @@
+"""``helix-temporal maintenance``: archive what sessions left behind, and keep the archive small."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from helix_temporal.cli._serving import run_service
+from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue
+from helix_temporal.settings import Settings
+from helix_temporal.worker import HelixWorker, connect, startup_line
+
+
+def _every(what: str) -> object:
+    return typer.Option(metavar="SECONDS", help=f"How often to {what}.")
+
+
+def maintenance(
+    *,
+    sweep: Annotated[float, _every("archive what sessions left in the hot tier")] = 60,
+    evict: Annotated[float, _every("also drop it there")] = 3600,
+    keep: Annotated[float, _every("compact and clear the archive")] = 86400,
+    cleanup: Annotated[float, _every("end sessions past their time, and forget old operations")] = 3600,
+    wake: Annotated[float, _every("start sessions that nobody answered in time")] = 60,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Verify the whole archive each time it is kept.")
+    ] = False,
+    delete_after: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Delete sessions unchanged for so long.")
+    ] = None,
+) -> None:
+    """Create the Temporal Schedules of the janitor, and serve them until SIGTERM or Ctrl-C.
+
+    One is enough; more do no harm.  Addresses come from HELIX_… variables, the same as the session workers'.
+    """
+    run_service(
+        _serve(
+            lambda: JanitorPlan(
+                sweep=timedelta(seconds=sweep),
+                evict=timedelta(seconds=evict),
+                keep=timedelta(seconds=keep),
+                audit=audit,
+                cleanup=timedelta(seconds=cleanup),
+                delete_after=timedelta(days=delete_after) if delete_after else None,
+                wake=timedelta(seconds=wake),
+            )
+        )
+    )
+
+
+async def _serve(make_plan: Callable[[], JanitorPlan]) -> None:
+    settings, plan = Settings.from_env(os.environ), make_plan()
+    queue = maintenance_queue(settings.task_queue)
+    client, helix = await connect(settings)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with HelixWorker(client, helix, task_queue=queue):
+        names = await ensure_schedules(client, settings.task_queue, plan)
+        print(startup_line(settings), flush=True)
+        print(f"Keeping {settings.temporal_address}, task queue {queue!r}", flush=True)
+        print(f"  schedules: {', '.join(names)}", flush=True)
+        await stop.wait()

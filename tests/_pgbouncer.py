@@ -1,0 +1,70 @@
+"""A real PgBouncer in transaction mode in front of a server."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from helix_temporal.devstack import LocalServer, _ready
+from helix_temporal.devstack._place import open_place
+from helix_temporal.devstack._ports import free_port
+from helix_temporal.devstack._processes import Program
+
+_ROOT = Path(__file__).parent.parent
+_SETTINGS = """\
+[databases]
+* = host={host} port={server} user={user}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 4
+max_client_conn = 500
+{account}
+"""
+
+
+@contextmanager
+def pgbouncer(dsn: str) -> Iterator[str]:
+    """The address of a pooler with four connections to the server; stopped at the end."""
+    program, libraries = _program()
+    parts, port = urlsplit(dsn), free_port()
+    with open_place(None, None) as place:
+        directory = place.make("pgbouncer")
+        settings = directory / "pgbouncer.ini"
+        # It refuses to run as root, and becomes somebody else by itself.
+        account = "" if os.geteuid() else "user = nobody"
+        settings.write_text(
+            _SETTINGS.format(
+                host=parts.hostname, server=parts.port, user=parts.username, port=port, account=account
+            )
+        )
+        run = Program(
+            name="pgbouncer",
+            argv=[str(program), str(settings)],
+            directory=directory,
+            environment={"LD_LIBRARY_PATH": libraries},
+        )
+        ready = partial(_ready.postgres_answers, "127.0.0.1", port, parts.username or "")
+        LocalServer(place.supervisor, run, ready).start()
+        yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}"
+
+
+def _program() -> tuple[Path, str]:
+    place = Path(sys.prefix) / "pgbouncer"
+    if not (place / "usr").exists() and shutil.which("pgbouncer") is None:
+        subprocess.run([sys.executable, _ROOT / ".ci" / "pgbouncer"], check=True)
+    found = next(place.glob("usr/sbin/pgbouncer"), None) or shutil.which("pgbouncer")
+    if found is None:
+        pytest.fail("PgBouncer can't be had: apt-get install pgbouncer, or brew install pgbouncer")
+    libraries = ":".join(str(each) for each in place.glob("usr/lib/*-linux-gnu"))
+    return Path(found), libraries

@@ -1,0 +1,206 @@
+"""``helix-temporal worker`` and ``maintenance`` as processes, and the health check of their image."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.client import SessionClient
+from helix_temporal.settings import Settings
+from helix_temporal.worker import connect, startup_line
+from tests.docs._pages import ROOT
+
+SHOP = """
+from helix_temporal.agents import Agent, ScriptedModel
+
+clerk = Agent(name="clerk", model=ScriptedModel(["I am the clerk."]))
+_others = [Agent(name="cook", model=ScriptedModel(["I am the cook."]))]
+NUMBER = 7
+"""
+RUN = "from helix_temporal.cli import main; main()"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A directory with a module of agents, and nothing of the project."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "broken.py").write_text("import no_such_library")
+    (tmp_path / "archive").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def variables(temporal_address: str, unique: str, shop: Path) -> dict[str, str]:
+    return {
+        "HELIX_TEMPORAL_ADDRESS": temporal_address,
+        "HELIX_TASK_QUEUE": unique,
+        "HELIX_COLD_DIRECTORY": str(shop / "archive"),
+        "HELIX_HEALTH_FILE": str(shop / "health"),
+    }
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    return {**own, **variables, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+
+
+@contextmanager
+def running(
+    directory: Path, variables: dict[str, str], *arguments: str, until: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """A command, once it has printed a line; it must then stop by itself when told to."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=directory,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    read: list[str] = []
+    try:
+        while until not in (line := process.stdout.readline()):
+            assert line, "".join(read)
+            read.append(line)
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    assert output.endswith("Stopped: what was running has finished.\n")
+
+
+def is_healthy(variables: dict[str, str]) -> bool:
+    """What Docker would say: the command of the image's health check, in a shell as Docker runs it."""
+    (command,) = re.findall(
+        r"^HEALTHCHECK .*? CMD (.*)$", (ROOT / "workers" / "Dockerfile").read_text(), re.MULTILINE
+    )
+    env = {"PATH": os.environ["PATH"], "HELIX_HEALTH_FILE": variables["HELIX_HEALTH_FILE"]}
+    return subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False).returncode == 0
+
+
+def wait_until_healthy(variables: dict[str, str]) -> None:
+    for _ in range(300):
+        if is_healthy(variables):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the worker does not become healthy")
+
+
+async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop: Path) -> None:
+    """Without a name: all that are there, in lists as well."""
+    with running(shop, variables, "worker", "shop", until="Worker for clerk, cook") as process:
+        assert process.poll() is None
+        client, _ = await connect(Settings.from_env(variables))
+        sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
+        assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
+        assert (await sessions.ask("s-cook", "Who?", agent="cook")).text == "I am the cook."
+
+
+def test_a_name_picks_one_and_helix_agents_is_the_default(variables: dict[str, str], shop: Path) -> None:
+    """A container is told by its environment."""
+    with running(shop, variables, "worker", "shop:clerk", until="Worker for clerk:"):
+        wait_until_healthy(variables)
+    named = {**variables, "HELIX_AGENTS": "shop:_others"}
+    with running(shop, named, "worker", until="Worker for cook:"):
+        wait_until_healthy(variables)
+
+
+def test_a_worker_is_healthy_while_its_loop_turns(variables: dict[str, str], shop: Path) -> None:
+    """One that is frozen is not; one that has ended leaves no file that says it lives."""
+    assert not is_healthy(variables)
+    with running(shop, variables, "worker", "shop", until="Worker for") as process:
+        wait_until_healthy(variables)
+        process.send_signal(signal.SIGSTOP)
+        # Two minutes pass: nobody touches the file.
+        then = time.time() - 120
+        os.utime(variables["HELIX_HEALTH_FILE"], (then, then))
+        assert not is_healthy(variables)
+        process.send_signal(signal.SIGCONT)
+        wait_until_healthy(variables)
+    assert not is_healthy(variables)
+    assert not Path(variables["HELIX_HEALTH_FILE"]).exists()
+
+
+def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, str], shop: Path) -> None:
+    """It must be restarted like any worker: without it nobody archives what was terminated."""
+    with running(shop, variables, "maintenance", "--sweep", "30", until="schedules: ") as process:
+        assert process.poll() is None
+        wait_until_healthy(variables)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["worker"], {}, "no agents: give MODULE[:NAME], or HELIX_AGENTS"),
+        (["worker", "nowhere"], {}, "agents: 'nowhere': No module named 'nowhere'"),
+        (["worker", "broken"], {}, "agents: 'broken': No module named 'no_such_library'"),
+        (["worker", "shop:"], {}, "agents: 'shop:' is not MODULE or MODULE:NAME"),
+        (["worker", "shop:baker"], {}, "agents: 'shop:baker': module 'shop' has no attribute 'baker'"),
+        (["worker", "shop:NUMBER"], {}, "'shop:NUMBER' is int; an Agent or a list of agents expected"),
+        (["worker", "json"], {}, "agents: 'json' has none"),
+        (["worker", "shop"], {"HELIX_HEALTH_FILE": "/no/such/place"}, "health_file: '/no/such/place'"),
+        (["maintenance", "--sweep", "0.1"], {}, "InvalidConfigError: "),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    arguments: list[str], changes: dict[str, str], message: str, variables: dict[str, str], shop: Path
+) -> None:
+    """Whoever starts a container reads its last line."""
+    ran = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=shop,
+        env=environment({**variables, **changes}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_worker_says_which_store_keeps_what(
+    variables: dict[str, str], shop: Path, redis_url: str, unique: str
+) -> None:
+    """Whoever reads the log sees where the data are, and no password."""
+    address = redis_url.replace("redis://", "redis://default:hunter2@")
+    told = startup_line(Settings.from_env({**variables, "HELIX_REDIS_URL": address}))
+    assert "hunter2" not in told
+    assert f"threads: {redis_url.replace('redis://', 'redis://***@')} (keys helix:*)" in told
+    line = f"task queue '{unique}'; threads: {redis_url}"
+    with running(shop, {**variables, "HELIX_REDIS_URL": redis_url}, "worker", "shop", until=line):
+        wait_until_healthy(variables)
+
+
+def test_a_worker_that_serves_from_memory_says_what_that_means(variables: dict[str, str], shop: Path) -> None:
+    """A variable was forgotten: it must not be found out by the loss."""
+    del variables["HELIX_COLD_DIRECTORY"]
+    said = "Served from memory: EVERYTHING GOES WITH THIS PROCESS"
+    with running(shop, variables, "worker", "shop", until=said):
+        wait_until_healthy(variables)
+
+
+def test_a_worker_with_a_misspelt_variable_does_not_start(variables: dict[str, str], shop: Path) -> None:
+    """It would serve from memory, and seem to work."""
+    found = subprocess.run(
+        [sys.executable, "-c", RUN, "worker", "shop"],
+        cwd=shop,
+        env=environment({**variables, "HELIX_REDIS_URI": "redis://user:hunter2@localhost"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert "HELIX_REDIS_URI is no setting: HELIX_REDIS_URL is meant" in found.stderr
+    assert "hunter2" not in found.stderr

@@ -1,0 +1,97 @@
+"""Damaged rows in PostgreSQL: whoever reads them is told, and never gets other content or a raw error."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from helix_temporal.errors import StoreCorruptError
+from helix_temporal.models.records import Head
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.postgres._errors import translate
+from helix_temporal.stores.protocols.hot import PageRange
+from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
+from helix_temporal.testing.builders import EPOCH, a_step, messages, opened
+from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
+from helix_temporal.testing.contracts._usage_base import some_tokens
+from tests import _postgres
+from tests.unit.stores._damage import DAMAGES
+from tests.unit.stores._redis_sessions import change, only_records
+
+Look = Callable[[PostgresBackend], Awaitable[Any]]
+RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+
+
+async def _chunks(on: PostgresBackend) -> Any:
+    return await take(await reader_on(on.streams, "stream"), 1)
+
+
+LOOKS: dict[str, tuple[str, str, Look]] = {
+    "snapshot": ("messages", "body", lambda on: on.threads.snapshot("t", 0)),
+    "page": ("messages", "body", lambda on: on.threads.page("t", PageRange(0, 1, 9, 999))),
+    "window": (
+        "messages",
+        "body",
+        lambda on: on.threads.step_view(
+            "t", Head(position=1, last_id="m0"), after=1, limit=9, max_bytes=99, ids=9
+        ),
+    ),
+    "step again": ("messages", "body", lambda on: on.threads.append(a_step("t", inputs=messages(1)))),
+    "slice": ("threads", "slice", lambda on: on.threads.header("t")),
+    "state": ("states", "body", lambda on: on.sessions.view("s")),
+    "record": ("runs", "body", lambda on: on.sessions.view("s", Wanted(keys=(RUN.name,)))),
+    "records": ("runs", "body", lambda on: on.sessions.page("s", RecordKind.RUN, limit=9)),
+    "chunks": ("stream_chunks", "body", _chunks),
+    "usage": ("usage_entries", "body", lambda on: on.usage.get_entries("s")),
+    "payload": ("thread_payloads", "body", lambda on: on.payloads.get_payload("t", "p")),
+}
+
+
+@pytest.fixture
+async def backend(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
+    """One of everything."""
+    async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("damage")) as backend:
+        await opened(backend.threads, "t")
+        await backend.threads.append(a_step("t", inputs=messages(1)))
+        await backend.threads.save_slice("t", EPOCH, b'{"slice": 1}', 0)
+        await backend.sessions.commit(change("s"))
+        await backend.sessions.commit(only_records("s", 1, RUN))
+        writer = await writer_on(backend.streams, "stream")
+        await writer.write_many([a_delta("one")])
+        await backend.usage.record_entry(some_tokens("s"))
+        await backend.payloads.put_payload("t", "p", b"payload", 600)
+        yield backend
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("look", LOOKS)
+async def test_a_damaged_body_is_told(backend: PostgresBackend, look: str, damage: str) -> None:
+    """Whatever kind of row it is, and wherever it is damaged."""
+    table, column, call = LOOKS[look]
+    await call(backend)
+    name = f'"{backend.table_prefix}{table}"'
+    value = await backend.adapter.fetchval(f"SELECT {column} FROM {name}")
+    await backend.adapter.execute(f"UPDATE {name} SET {column} = $1", DAMAGES[damage](value))
+    with pytest.raises(StoreCorruptError, match="is damaged"):
+        await call(backend)
+
+
+@pytest.mark.parametrize("column", ["id", "kind"])
+async def test_a_damaged_message_is_told_whichever_column_it_is(
+    backend: PostgresBackend, column: str
+) -> None:
+    """Another id would be another message, and another kind another place for a cut."""
+    name = f'"{backend.table_prefix}messages"'
+    await backend.adapter.execute(f"UPDATE {name} SET {column} = 'x'")
+    with pytest.raises(StoreCorruptError, match="position 0"):
+        await backend.threads.snapshot("t", 0)
+
+
+@pytest.mark.parametrize("state", ["XX001", "XX002"])
+def test_a_damage_that_the_server_finds_is_one(state: str) -> None:
+    """Its own checksums of pages say it first, where they are switched on."""
+
+    class FoundError(Exception):
+        sqlstate = state
+
+    assert isinstance(translate(FoundError(), "here"), StoreCorruptError)

@@ -1,0 +1,109 @@
+"""Workers of two versions of one application, each in a process of its own, on one task queue."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, agent_tool, tool
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.records import Record
+from helix_temporal.settings import Settings
+from helix_temporal.worker import HelixWorker, connect
+
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+class Caller:
+    """Calls the first tool that it is given, then says what came of it."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """One step."""
+        last = request.messages[-1]
+        if last.role == "tool":
+            return ModelResponse(f"told: {last.text}")
+        if not request.tools:
+            return ModelResponse(f"plain: {last.text}")
+        spec = request.tools[0]
+        arguments: dict[str, Any] = {"task": last.text} if spec.name == "helper" else {}
+        return ModelResponse(tool_calls=(ToolCall(id="call-1", name=spec.name, arguments=arguments),))
+
+
+@tool
+def look_up() -> str:
+    """Look it up."""
+    return "found"
+
+
+@tool(attempts=1)
+def pay() -> str:
+    """Pay once."""
+    return "paid"
+
+
+@tool(attempts=1, approval=True)
+def sign() -> str:
+    """Sign once, if somebody agrees."""
+    return "signed"
+
+
+def _greets(event: Any) -> str:
+    return f"{event.text}!"
+
+
+def agents(version: str) -> list[Agent]:
+    """What a worker of this version serves."""
+    model = Caller()
+    if version == "old":
+        return [Agent(name=name, model=model) for name in ("tooled", "paying", "hooked", "leader", "signing")]
+    return [
+        Agent(name="added", model=model),
+        Agent(name="tooled", model=model, tools=[look_up]),
+        Agent(name="paying", model=model, tools=[pay]),
+        Agent(name="signing", model=model, tools=[sign]),
+        Agent(name="hooked", model=model, hooks=Hooks(before_user_message=_greets)),
+        Agent(name="leader", model=model, tools=[agent_tool("helper", agent="added")]),
+    ]
+
+
+async def shout(records: Sequence[Record]) -> Sequence[Record]:
+    """A transform."""
+    return records
+
+
+def _run(settings: Settings, version: str, ready: Event) -> None:
+    asyncio.run(_serve(settings, version, ready))
+
+
+async def _serve(settings: Settings, version: str, ready: Event) -> None:
+    transforms = {"shout": shout} if version == "new" else {}
+    client, plugin = await connect(settings, agents(version), transforms=transforms)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with HelixWorker(client, plugin, drain=1.0, identity=f"{version}-worker"):
+        ready.set()
+        await stop.wait()
+
+
+@asynccontextmanager
+async def worker_processes(settings: Settings, versions: Sequence[str]) -> AsyncIterator[None]:
+    """A process for each of these versions, all on the same task queue, until the block ends."""
+    started = []
+    try:
+        for version in versions:
+            ready = _CONTEXT.Event()
+            process = _CONTEXT.Process(target=_run, args=(settings, version, ready))
+            process.start()
+            started.append((process, ready))
+        for version, (_, ready) in zip(versions, started, strict=True):
+            assert await asyncio.to_thread(ready.wait, 60), f"the {version} worker does not start"
+        yield
+    finally:
+        for process, _ in started:
+            os.kill(process.pid or 0, signal.SIGTERM)
+        for process, _ in started:
+            await asyncio.to_thread(process.join, 30)

@@ -1,0 +1,273 @@
+"""Bugs of an application, and workers that are missing, as whoever asks gets to know of them."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from helix_temporal import _diagnosis, _updates
+from helix_temporal.agents import (
+    Agent,
+    ContextPolicy,
+    Hooks,
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
+    tool,
+)
+from helix_temporal.client import SessionClient
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import InvalidConfigError, ModelUnavailableError, NoWorkerError
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.testing.serving import Served, session_worker
+from tests.workflows.conftest import TIMEOUTS, make_settings
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
+
+
+class Odd(Exception):  # noqa: N818 (an exception of a library that nobody knows)
+    """Not one of Python's own."""
+
+
+@dataclass
+class Failing:
+    """A model that raises so often, then answers."""
+
+    error: Callable[[], Exception]
+    times: int = 1000
+    calls: dict[str, int] = field(default_factory=dict)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """One call."""
+        made = self.calls[request.session_id] = self.calls.get(request.session_id, 0) + 1
+        if made <= self.times:
+            raise self.error()
+        return ModelResponse("at last")
+
+
+class Endless:
+    """A stream that ends without a response."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """One call."""
+        self.calls += 1
+        yield TextDelta("Good ")
+
+
+class Malformed:
+    """Answers with what a message cannot hold."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """One call."""
+        return ModelResponse(content=5)  # type: ignore[arg-type]  # that is the bug
+
+
+def _typo(_: Any) -> str:
+    raise AttributeError("'Customer' object has no attribute 'nmae'")
+
+
+def _counts(_: Any) -> int:
+    raise ZeroDivisionError("division by zero")
+
+
+KEYLESS = Failing(lambda: KeyError("choices"))
+ENDLESS = Endless()
+BUSY = Failing(lambda: ModelUnavailableError("the provider is away"), times=4)
+ODD = Failing(lambda: Odd("come again"), times=4)
+AWAY = Failing(lambda: ConnectionError("connection refused"))
+
+
+@tool(attempts=2)
+def find(number: int) -> str:
+    """Find an order."""
+    raise RuntimeError(f"no order {number}; " + "x" * 2000)
+
+
+@tool(attempts=9)
+async def misspell() -> str:
+    """Has a bug."""
+    MISSPELT.append(1)
+    return {"a": "b"}["c"]
+
+
+class Caller:
+    """Calls its tool once, and says what came of it."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """One call."""
+        last = request.messages[-1]
+        if last.role == "tool":
+            return ModelResponse(last.text)
+        arguments: dict[str, Any] = {"number": 7} if request.tools[0].name == "find" else {}
+        return ModelResponse(
+            tool_calls=(ToolCall(id="call-1", name=request.tools[0].name, arguments=arguments),)
+        )
+
+
+MISSPELT: list[int] = []
+AGENTS = [
+    Agent(name="finding", model=Caller(), tools=[find]),
+    Agent(name="reserved", model=Caller(), tools=[find], hide_errors=True),
+    Agent(name="bugged", model=Caller(), tools=[misspell]),
+    Agent(name="keyless", model=KEYLESS),
+    Agent(name="endless", model=ENDLESS),
+    Agent(name="malformed", model=Malformed()),
+    Agent(name="misspelt", model=AWAY, instructions=_typo),
+    Agent(name="counting", model=AWAY, context=ContextPolicy(max_tokens=10, count_tokens=_counts)),
+    Agent(name="hooked", model=AWAY, hooks=Hooks(before_user_message=_typo)),
+    Agent(name="busy", model=BUSY),
+    Agent(name="odd", model=ODD),
+    Agent(name="away", model=AWAY),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def served(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Served]:
+    """A worker whose model calls may take 6 seconds with all attempts."""
+    timeouts = TIMEOUTS.model_copy(
+        update={"model_start_to_close": timedelta(seconds=5), "model_schedule_to_close": timedelta(seconds=6)}
+    )
+    settings = make_settings(
+        temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}", timeouts=timeouts, session_store="none"
+    )
+    async with session_worker(settings, AGENTS, options=SessionOptions(idle_timeout=5), drain=1.0) as served:
+        yield served
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("keyless", "ApplicationCodeError: model of agent 'keyless': KeyError: 'choices'"),
+        ("endless", "ModelStreamEndedError: the model's stream ended without a ModelResponse"),
+        ("malformed", "ApplicationCodeError: model of agent 'malformed': ValidationError"),
+        ("misspelt", "instructions of agent 'misspelt': AttributeError: 'Customer' object has no attribute"),
+        ("counting", "context of agent 'counting': ZeroDivisionError: division by zero"),
+    ],
+)
+async def test_a_bug_is_told_after_three_attempts(served: Served, unique: str, agent: str, said: str) -> None:
+    """Not after half an hour of silence: no repetition mends it."""
+    result = await served.sessions.ask(unique, "hello", agent=agent, timeout=30)
+    assert result.status is AskStatus.FAILED
+    assert result.error is not None
+    assert said in result.error
+    assert set(KEYLESS.calls.values()) <= {3}
+    assert ENDLESS.calls in {0, 3}
+
+
+async def test_a_bug_in_a_hook_refuses_its_message_and_says_why(served: Served, unique: str) -> None:
+    """Whoever wrote the hook finds it."""
+    result = await served.sessions.ask(unique, "hello", agent="hooked", timeout=30)
+    assert result.status is AskStatus.REFUSED
+    assert result.error is not None
+    assert "hook before_user_message of agent 'hooked': AttributeError" in result.error
+
+
+@pytest.mark.parametrize("agent", ["busy", "odd"])
+async def test_what_may_pass_is_tried_more_often(served: Served, unique: str, agent: str) -> None:
+    """A provider that is away, and an exception that nobody knows."""
+    result = await served.sessions.ask(unique, "hello", agent=agent, timeout=30)
+    assert result.text == "at last"
+
+
+async def test_a_time_out_and_the_status_tell_the_last_failure(served: Served, unique: str) -> None:
+    """With its activity, its attempt and the worker."""
+    with pytest.raises(TimeoutError) as caught:
+        await served.sessions.ask(unique, "hello", agent="away", timeout=2)
+    assert "helix.sessions.run_step fails, attempt" in str(caught.value)
+    assert "ConnectionError: model of agent 'away': ConnectionError: connection refused" in str(caught.value)
+    (failing,) = (await served.sessions.status(unique)).failing
+    assert failing.activity == "helix.sessions.run_step"
+    assert failing.attempt >= 2
+    assert failing.error.startswith("ConnectionError: model of agent 'away'")
+    assert failing.worker
+
+
+async def test_a_models_budget_ends_its_attempts(served: Served, unique: str) -> None:
+    """`model_schedule_to_close`: the last failure is told, not that time was up."""
+    result = await served.sessions.ask(unique, "hello", agent="away", timeout=30)
+    assert result.status is AskStatus.FAILED
+    assert result.error is not None
+    assert "ConnectionError" in result.error
+
+
+async def test_the_model_gets_the_text_of_a_tools_exception(served: Served, unique: str) -> None:
+    """It can mend its call by that; the text is bounded, as it is stored."""
+    text = (await served.sessions.ask(unique, "hello", agent="finding", timeout=30)).text
+    assert text is not None
+    assert text.startswith("The tool failed: tool 'find': RuntimeError: no order 7; xxx")
+    assert 500 < len(text) < 600
+
+
+async def test_an_agent_may_hide_the_texts_of_its_tools_exceptions(served: Served, unique: str) -> None:
+    """They may hold what the model, and its user, must not see."""
+    result = await served.sessions.ask(unique, "hello", agent="reserved", timeout=30)
+    assert result.text == "The tool failed: tool 'find': RuntimeError"
+
+
+async def test_a_bug_in_a_tool_is_tried_three_times(served: Served, unique: str) -> None:
+    """However many attempts the tool has for what may pass."""
+    result = await served.sessions.ask(unique, "hello", agent="bugged", timeout=30)
+    assert result.text == "The tool failed: tool 'misspell': KeyError: 'c'"
+    assert len(MISSPELT) == 3
+
+
+# -- workers that are missing
+
+
+async def test_a_queue_without_workers_is_named(
+    served: Served, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was not started, or listens elsewhere: the queue that has one is named, too."""
+    monkeypatch.setattr(_updates, "_QUERY_SECONDS", 1.0)
+    nobody = SessionClient(served.client, task_queue=unique)
+    with pytest.raises(TimeoutError) as caught:
+        await nobody.ask(unique, "hello", agent="busy", timeout=2)
+    assert f"no worker polls task queue '{unique}' in namespace 'default'" in str(caught.value)
+    with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
+        await nobody.status(unique)
+
+
+async def test_a_session_that_runs_on_another_queue_is_found_there(served: Served, unique: str) -> None:
+    """Its run stays on the queue on which it was started."""
+    with pytest.raises(TimeoutError):
+        await SessionClient(served.client, task_queue=unique).send(unique, "hello", agent="busy", timeout=1)
+    with pytest.raises(TimeoutError) as caught:
+        await served.sessions.ask(unique, "hello", agent="busy", timeout=2)
+    assert f"no worker polls task queue '{unique}'" in str(caught.value)
+    queue = served.plugin.settings.task_queue
+    assert f"workers poll task queue '{queue}' there" in str(caught.value)
+
+
+async def test_a_read_that_nobody_serves_ends(
+    served: Served, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no time-out of its own, and waited for ever."""
+    monkeypatch.setattr(_diagnosis, "_UNSERVED", 1.0)
+    monkeypatch.setattr(_diagnosis, "_UNSERVED_LOOK", 0.5)
+    nobody = SessionClient(served.client, task_queue=unique)
+    with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
+        await nobody.history(unique)
+
+
+async def test_a_namespace_that_is_not_there_is_told(served: Served, unique: str) -> None:
+    """A misspelt setting."""
+    settings = served.plugin.settings
+    client = await Client.connect(
+        settings.temporal_address, namespace=unique, plugins=[HelixPlugin(settings)], lazy=True
+    )
+    sessions = SessionClient(client, task_queue=settings.task_queue)
+    with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
+        await sessions.ask(unique, "hello", agent="busy", timeout=10)
+    with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
+        await sessions.history(unique)

@@ -1,0 +1,110 @@
+"""Two numbers for a session: what was paid, and what is in the thread."""
+
+import asyncio
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.models.messages import Usage
+from helix_temporal.settings import Settings
+from tests.workflows._desk import Desk, Gate, calls
+from tests.workflows.conftest import Stand
+from tests.workflows.test_states import PAIRINGS, place, served
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["place"]
+
+ONE = Usage(input_tokens=10, output_tokens=1)
+
+
+class Meter:
+    """A model that counts the answers which it gave."""
+
+    def __init__(self, *then: ModelResponse | str) -> None:
+        self.given = 0
+
+    def answer(self, text: str) -> ModelResponse:
+        self.given += 1
+        return ModelResponse(content=text, usage=ONE)
+
+    def tools(self) -> ModelResponse:
+        self.given += 1
+        return calls("x")
+
+    def script(self, request: ModelRequest) -> ModelResponse:
+        """Ask for a tool when the user says so, otherwise answer."""
+        wants = request.messages[-1].role == "user" and request.messages[-1].text.startswith("tool")
+        return self.tools() if wants else self.answer(request.messages[-1].text)
+
+
+async def agrees(stand: Stand, sid: str, meter: Meter) -> None:
+    """Each number is what its name says."""
+    used = await stand.sessions.usage(sid)
+    answers = [each for each in await stand.messages(sid) if each.role == "assistant"]
+    assert used.steps == used.in_thread.calls == len(answers)
+    assert used.in_thread.tokens == sum((each.usage for each in answers if each.usage), start=Usage())
+    assert used.paid.calls == meter.given
+    assert used.paid.tokens == Usage(input_tokens=10 * meter.given, output_tokens=meter.given)
+
+
+@pytest.mark.parametrize("place", PAIRINGS, indirect=True)
+async def test_what_was_paid_and_what_is_in_the_thread_are_told_apart(place: Settings, sid: str) -> None:
+    """Cancelled, terminated, aborted and taken back: their answers were paid for, and are gone."""
+    desk, meter = Desk(), Meter()
+    desk.scripts[sid] = meter.script
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        await agrees(stand, sid, meter)
+        for end in ("terminate", "cancel", "abort"):
+            await _ended_in_a_tool(stand, desk, sid, end)
+            await stand.sessions.ask(sid, f"after {end}", agent="main", timeout=30)
+            await agrees(stand, sid, meter)
+        await stand.sessions.ask(sid, "tool two", agent="main")
+        await stand.sessions.rewind_to_turn(sid, -1, agent="main")
+        await agrees(stand, sid, meter)
+        used = await stand.sessions.usage(sid)
+        assert used.paid.calls > used.in_thread.calls
+
+
+async def _ended_in_a_tool(stand: Stand, desk: Desk, sid: str, how: str) -> None:
+    """A turn whose first answer is in the thread, and whose tool runs when it is ended."""
+    gate = Gate()
+    desk.acts[sid] = lambda what, context: gate.passing()
+    asking = asyncio.create_task(stand.sessions.ask(sid, f"tool {how}", agent="main", timeout=30))
+    await gate.reached.wait()
+    if how == "abort":
+        assert await stand.sessions.stop(sid, abort=True)
+    else:
+        handle = stand.handle(sid)
+        await (handle.cancel() if how == "cancel" else handle.terminate())
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    gate.opened.set()
+    await asyncio.gather(asking, return_exceptions=True)
+    desk.acts.pop(sid)
+
+
+async def test_an_answer_that_nobody_takes_was_paid_for(place: Settings, sid: str) -> None:
+    """Its execution was ended while the model spoke; what it said came back all the same."""
+    desk, meter, gate = Desk(), Meter(), Gate()
+
+    async def held(request: ModelRequest) -> ModelResponse:
+        try:
+            await gate.passing()
+        except asyncio.CancelledError:
+            return meter.answer("too late")
+        return meter.answer("late")
+
+    async with served(place, desk) as stand:
+        desk.scripts[sid] = held
+        asking = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=30))
+        await gate.reached.wait()
+        assert await stand.sessions.stop(sid, abort=True)
+        await asyncio.gather(asking, return_exceptions=True)
+        desk.scripts[sid] = meter.script
+        await stand.sessions.ask(sid, "two", agent="main", timeout=30)
+        used = await stand.sessions.usage(sid)
+        assert used.in_thread.calls == 1
+        assert used.in_thread.calls <= used.paid.calls <= meter.given
