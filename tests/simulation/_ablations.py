@@ -349,7 +349,7 @@ GUARDS = {
         Guard(hot_continues, 50),
         Guard(read_back, 1000),
         Guard(read_back_of_success, 1000, known=5),
-        Guard(generation, 1000, _COLLECTING, known=34),
+        Guard(generation, 5000, _COLLECTING, known=1065),
         Guard(owner_check, 200),
         Guard(closed, 1000, _FINISHING),
         Guard(evict_compare, 200),

@@ -15,6 +15,7 @@ import zstandard
 from redis.asyncio import Redis
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.deletion import DeletionActivities
@@ -81,7 +82,13 @@ async def _histories(stand: Stand, word: str) -> AsyncIterator[str]:
     queue = stand.served.plugin.settings.task_queue
     async for each in stand.served.client.list_workflows(f"TaskQueue = '{queue}'"):
         handle = stand.served.client.get_workflow_handle(each.id, run_id=each.run_id)
-        history = await handle.fetch_history()
+        try:
+            history = await handle.fetch_history()
+        except RPCError as error:
+            # The list lags behind: what has been deleted stands in it for a moment.
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            continue
         if any(_has(event.SerializeToString(), word) for event in history.events):
             yield f"history {each.id}"
 
