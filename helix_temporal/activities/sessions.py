@@ -206,10 +206,14 @@ class SessionActivities:
     ) -> dict[str, Any]:
         """What a workflow is told that was reset, and does not know how its thread went on."""
         told: dict[str, Any] = tidy.reset(request, opened.at)
-        if suspended is not None or not (told or request.reopen is None):
+        if suspended is not None:
             return told
         messages = await messages_under_way(self._threads, self._payloads, opened.header, opened.at)
-        return told | ({"under_way": messages} if messages else {})
+        under_way = {"under_way": messages} if messages else {}
+        if told or request.reopen is None:
+            return told | under_way
+        own = request.reopen.inputs[: len(messages)] == tuple(each.id for each in messages)
+        return {} if own else {"reset": True} | under_way
 
     async def _refuse_expired(self, request: OpenSessionInput) -> None:
         if self._states is not None:

@@ -208,7 +208,8 @@ class Opening:
         start = 0 if base.archive.is_absent else base.archive.head.position
         after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
         after += base.extra[max(first - start, 0) : max(stop - start, 0)]
-        return head_after(known, after[: kept_after_known(reopen, after)])
+        kept = kept_after_known(reopen, after, base.committed)
+        return base.head if kept is None else head_after(known, after[:kept])
 
     async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
         if to.position > base.committed:

@@ -86,14 +86,23 @@ class Place:
     at: Head
 
 
-def kept_after_known(reopen: Reopen, after: Sequence[Record]) -> int:
-    """How many messages behind ``known`` a re-open keeps: the step under way, if it stands there whole."""
+def kept_after_known(reopen: Reopen, after: Sequence[Record], committed: int) -> int | None:
+    """How many messages behind ``known`` a re-open keeps: the step under way, if it stands there whole.
+
+    None: all of them. They are a turn of other messages, which the workflow was reset to before: its tools
+    may have run, and do not run under other keys.
+    """
     count = len(reopen.inputs)
-    if not count or tuple(record.id for record in after[:count]) != reopen.inputs:
+    if not count:
         return 0
-    if not reopen.answered:
-        return count
-    return count + 1 if len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS} else 0
+    answer = 1 if reopen.answered else 0
+    kinds = {record.kind for record in after[count : count + answer]}
+    if tuple(record.id for record in after[:count]) == reopen.inputs and (
+        not answer or kinds & {Kind.ANSWER, Kind.CALLS}
+    ):
+        return count + answer
+    begins = reopen.known == reopen.turn_start and committed == reopen.turn_start.position
+    return None if after and begins else 0
 
 
 def taken(request: OpenThread, epoch: int) -> FencedError:

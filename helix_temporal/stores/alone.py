@@ -306,7 +306,8 @@ def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
     committed = snapshot.header.committed
     if reopen.known is not None and _holds(snapshot, reopen.known):
         after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
-        end = head_after(reopen.known, after[: kept_after_known(reopen, after)])
+        kept = kept_after_known(reopen, after, committed)
+        end = head_after(reopen.known, after[:kept])
         if committed <= end.position:
             return Place(end, reopen.known)
     elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):

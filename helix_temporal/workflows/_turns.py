@@ -431,10 +431,11 @@ class Turn:
         """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
         if not messages:
             return False
-        known, first = {each.id for each in self._messages}, {each.id for each in messages}
+        first = [each.id for each in messages]
+        changed = [each.id for each in self._messages[: len(first)]] != first
         self._adopts(messages)
         self._messages = (*messages, *(each for each in self._messages if each.id not in first))
-        return not first <= known
+        return changed
 
     async def _reopen(
         self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True

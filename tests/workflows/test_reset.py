@@ -10,12 +10,12 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from helix_temporal.agents import ToolContext
+from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
 from helix_temporal.workflows import SessionWorkflow
-from tests.workflows._desk import Desk, Gate, calls, echo, first_tools_then
+from tests.workflows._desk import Answer, Desk, Gate, calls, echo, first_tools_then
 from tests.workflows.conftest import Stand
 from tests.workflows.test_inbox import until_waiting
 
@@ -99,8 +99,9 @@ async def test_a_reset_with_tools_finds_its_own_steps(stand: Stand, desk: Desk, 
     await check(stand, sid, ["one", "two", "three"])
 
 
+@pytest.mark.parametrize("at", [1, -1], ids=["before finished turns", "right before it"])
 async def test_a_turn_that_stands_unfinished_goes_before_others_after_a_reset(
-    stand: Stand, desk: Desk, sid: str
+    stand: Stand, desk: Desk, sid: str, at: int
 ) -> None:
     """Its tool works under one key, whoever comes first when the session has found its way."""
     gate, keys = Gate(), set[str]()
@@ -113,7 +114,7 @@ async def test_a_turn_that_stands_unfinished_goes_before_others_after_a_reset(
     desk.acts[sid] = act
     desk.scripts[sid] = lambda request: calls("x") if request.messages[-1].text == "tool" else echo(request)
     await talk(stand, sid, "one", "two")
-    first = (await task_ends(stand, sid))[1]
+    first = (await task_ends(stand, sid))[at]
     asking = asyncio.create_task(talk(stand, sid, "tool"))
     await gate.reached.wait()
     await reset(stand, sid, first, reapplies=False)
@@ -122,6 +123,38 @@ async def test_a_turn_that_stands_unfinished_goes_before_others_after_a_reset(
     await asking
     await check(stand, sid, ["one", "two", "tool", "other"])
     assert len(keys) == 1
+
+
+async def test_a_turn_of_two_messages_that_stands_unfinished_is_found_by_one_of_them(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The other comes later, or never: the turn is theirs together, and its tool works under one key."""
+    first, gate, keys = Gate(), Gate(), set[str]()
+
+    async def act(what: str, context: ToolContext) -> str:
+        keys.add(context.key)
+        await (gate if what == "second" else first).passing()
+        return what
+
+    def script(request: ModelRequest) -> Answer:
+        said = request.messages[-1]
+        return echo(request) if said.role == "tool" else calls("second" if said.text == "b" else "first")
+
+    desk.acts[sid], desk.scripts[sid] = act, script
+    asks = [asyncio.create_task(talk(stand, sid, "one"))]
+    await first.reached.wait()
+    before = (await task_ends(stand, sid))[-1]
+    for waiting, text in enumerate(("a", "b"), 1):
+        asks.append(asyncio.create_task(talk(stand, sid, text)))
+        await until_waiting(stand.sessions, sid, waiting)
+    first.opened.set()
+    await gate.reached.wait()
+    await reset(stand, sid, before, reapplies=False)
+    gate.opened.set()
+    await talk(stand, sid, "b")
+    await asyncio.gather(*asks)
+    await check(stand, sid, ["one", "a", "b"])
+    assert len(keys) == 2
 
 
 async def test_a_reset_into_the_first_open_goes_on_with_the_turn_that_came_after_it(

@@ -36,7 +36,8 @@ class Reopen:
             knows nothing of what it did, and nothing is cut.
         turn_start: Where to cut if ``known`` is no longer there, and nothing beyond is committed.
         inputs: Ids of the inputs of the step under way: if the thread goes on from ``known`` with just
-            these, that step is kept, and its answer need not be paid for again.
+            these, that step is kept, and its answer need not be paid for again.  At the beginning of a turn,
+            other messages' unfinished turn is kept, too: the workflow was reset to before it.
         answered: That step ends in an answer; otherwise it is its inputs alone.
     """
 

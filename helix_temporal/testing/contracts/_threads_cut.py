@@ -74,8 +74,22 @@ class CutContract(ThreadFixtures):
         assert (opened.at, later.head) == (finished, finished)
         again = later.step(standing.records[0], answer=calls(), commits=False)
         assert (await later.append(again)).records == standing.records
-        other = author.later(by=2_000_000)
-        opened = await other.open(reopen=Reopen(finished, finished, ("m-other",)))
+
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_a_reopen_keeps_a_turn_of_other_messages(self, author: Author, archived: bool) -> None:
+        """Its tools may have run: the workflow was reset to before it, and another message came first."""
+        await author.turn("one")
+        finished = author.head
+        standing = await author.asks_for_tools("two")
+        if archived:
+            await author.flush()
+        later = author.later()
+        opened = await later.open(reopen=Reopen(finished, finished, ("m-other",)))
+        assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
+        both = Reopen(finished, finished, (standing.records[0].id, "m-other"))
+        assert (await author.later(by=2_000_000).open(reopen=both)).cut == 0
+        given_up = author.later(by=3_000_000)
+        opened = await given_up.open(reopen=Reopen(finished, finished))
         assert (opened.cut, opened.header.head, opened.at) == (2, finished, finished)
 
     async def test_a_reopen_that_knows_nothing_cuts_nothing(self, author: Author) -> None:
