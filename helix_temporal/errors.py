@@ -8,7 +8,8 @@
     │   ├── NotServedError · AgentNotServedError                           (retryable)
     │   └── ForeignDeploymentError
     ├── NotFoundError
-    │   └── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
+    │   ├── ThreadNotFoundError · SessionNotFoundError · CheckpointNotFoundError · StreamNotFoundError
+    │   └── PayloadNotFoundError
     ├── ConflictError
     │   ├── HeadMovedError · StaleStateError · FencedError · IdempotencyConflictError · LeaseLostError
     │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError · StateBehindThreadError
@@ -110,6 +111,13 @@ class CheckpointNotFoundError(NotFoundError):
 
 class StreamNotFoundError(NotFoundError):
     """No stream of this id is known."""
+
+
+class PayloadNotFoundError(NotFoundError):
+    """A long text or tool result that was put aside is gone, and its step is not in the thread.
+
+    The message fails, the session serves on: send it again.  ``facts`` has ``message_id``.
+    """
 
 
 class ConflictError(HelixError):

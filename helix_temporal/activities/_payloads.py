@@ -5,7 +5,8 @@ from typing import Final
 
 import orjson
 
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.activities._context import attempt
+from helix_temporal.errors import PayloadNotFoundError, StoreUnavailableError
 from helix_temporal.models._json import JsonObject
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.protocols.hot import PayloadStore
@@ -13,6 +14,9 @@ from helix_temporal.stores.protocols.hot import PayloadStore
 TTL_SECONDS: Final = 7 * 24 * 3600.0
 """How long a store that expires payloads keeps them: longer than any step may be retried."""
 
+
+LOOKS: Final = 3
+"""Attempts of an activity that do not find a payload before it is taken to be gone."""
 
 FAR: Final = 10**19
 """A position past any thread: for payloads that are named before their step is known."""
@@ -44,12 +48,14 @@ class Payloads:
         """The content.
 
         Raises:
-            StoreUnavailableError: It is not there (any more): its step stands already, as the next
-                attempt will see, or it is gone for good.
+            StoreUnavailableError: It is not there (any more); another attempt looks again.
+            PayloadNotFoundError: Nor did the attempts before find it: its step stands already, or it is
+                gone for good.
         """
         data = await self._store.get_payload(thread_id, ref)
         if data is None:
-            raise StoreUnavailableError(f"thread {thread_id!r}: payload {ref!r} is not there")
+            missing = f"thread {thread_id!r}: payload {ref!r} is not there"
+            raise StoreUnavailableError(missing) if attempt() < LOOKS else PayloadNotFoundError(missing)
         content: str | list[JsonObject] = orjson.loads(data)
         return content
 

@@ -21,7 +21,7 @@ class References:
         """The content.
 
         Raises:
-            StoreUnavailableError: A payload is not there; see `Payloads.get`.
+            StoreUnavailableError, PayloadNotFoundError: A payload is not there; see `Payloads.get`.
             ThreadNotFoundError: The call whose arguments are meant is not there.
         """
         if not is_message_ref(ref):

@@ -30,8 +30,14 @@ from helix_temporal.activities._summaries import Summaries
 from helix_temporal.activities._suspensions import as_carried, marked
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import HeadMovedError, InvalidConfigError, NotArchivedError, StaleStateError
-from helix_temporal.models._json import canonical
+from helix_temporal.errors import (
+    HeadMovedError,
+    InvalidConfigError,
+    NotArchivedError,
+    PayloadNotFoundError,
+    StaleStateError,
+)
+from helix_temporal.models._json import JsonObject, canonical
 from helix_temporal.models.messages import (
     Message,
     check_size,
@@ -122,6 +128,7 @@ class Stepper:
             ColdTierBehindError: Too much is unarchived to go on.
             NotArchivedError: The step stands, and may not count before it is archived; run it again.
             InvalidConfigError: The archive is required, and there is no cold tier.
+            PayloadNotFoundError: What an input refers to is gone for good, and the step does not stand.
         """
         self._check_archive(request)
         agent = self._agents.get(request.agent)
@@ -134,7 +141,14 @@ class Stepper:
         if attempt() > 1:
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
         await self._news.answers(request, seen.view.header.slice)
-        inputs = await self._messages(thread_id, seen.inputs)
+        try:
+            inputs = await self._messages(thread_id, seen.inputs)
+        except PayloadNotFoundError:
+            # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
+            seen = await self._look(request, agent, thread_id)
+            if seen.stands is None:
+                raise
+            return await self._standing(request, agent, thread_id, seen)
         number = step_number(request, state_of(seen.view))
         async with self._streams.step(request, agent, new_id(), number) as live:
             live.begins(inputs)
@@ -182,7 +196,7 @@ class Stepper:
         """Commit tool results without a model call, so that the turn ends with every call answered.
 
         Raises:
-            HeadMovedError, FencedError, NotArchivedError, InvalidConfigError: As `run`.
+            HeadMovedError, FencedError, NotArchivedError, InvalidConfigError, PayloadNotFoundError: As `run`.
         """
         self._check_archive(request)
         thread_id = request.thread_id or request.session_id
@@ -322,7 +336,7 @@ class Stepper:
     async def _message(self, thread_id: str, each: StepInput) -> Message:
         content: Any = each.text if each.parts is None else each.parts
         if each.ref is not None:
-            content = await self._references.get(thread_id, each.ref)
+            content = await self._content(thread_id, each.id, each.ref)
         message = Message(
             id=each.id,
             role="user" if each.call is None else "tool",
@@ -337,6 +351,16 @@ class Stepper:
         limit = self._limits.message if each.ref is None else 64 * self._limits.message
         check_size(len(to_record(message).body), limit, f"message {each.id!r}")
         return message
+
+    async def _content(self, thread_id: str, message_id: str, ref: str) -> str | list[JsonObject]:
+        try:
+            return await self._references.get(thread_id, ref)
+        except PayloadNotFoundError as gone:
+            raise PayloadNotFoundError(
+                f"{gone}: the content of message {message_id!r} is gone, and the message is not in the "
+                "thread; send it again",
+                message_id=message_id,
+            ) from gone
 
     # -- writing
 

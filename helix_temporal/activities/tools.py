@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.activities._application_code import ATTEMPTS, application_code, is_bug, told
 from helix_temporal.activities._context import attempt, beating
 from helix_temporal.activities._errors import typed
-from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._payloads import FAR, Payloads, payload_key
 from helix_temporal.activities._references import References
 from helix_temporal.activities._streaming import Streaming, ToolStream
 from helix_temporal.activities._used import Metrics, UsageLog
@@ -19,6 +19,7 @@ from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
     InvalidRequestError,
+    PayloadNotFoundError,
     StoreUnavailableError,
     ThreadNotFoundError,
 )
@@ -220,7 +221,12 @@ class ToolRunner:
     async def _decide(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
         """Show the hook the whole text, and put aside a long one that it makes of it."""
         if event.ref is not None:
-            text = await References(self._payloads, self._threads).get(event.thread_id, event.ref)
+            try:
+                text = await References(self._payloads, self._threads).get(event.thread_id, event.ref)
+            except PayloadNotFoundError:
+                # The step knows whether the message is in the thread already; where it is not, a text that
+                # comes back is none that the hook has seen.
+                return UserMessageDecision(ref=payload_key(FAR, f"unseen/{event.message_id}", b""))
             event = event.model_copy(update={"text": text, "ref": None})
         with application_code(f"hook before_user_message of agent {agent.name!r}"):
             decision = await agent.hooks.call("before_user_message", event)

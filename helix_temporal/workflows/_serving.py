@@ -5,7 +5,13 @@ from typing import Any, Final
 
 from temporalio import workflow
 
-from helix_temporal.errors import ColdTierBehindError, HeadMovedError, HelixError, SessionInterruptedError
+from helix_temporal.errors import (
+    ColdTierBehindError,
+    HeadMovedError,
+    HelixError,
+    PayloadNotFoundError,
+    SessionInterruptedError,
+)
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -184,6 +190,10 @@ class Serving:
             # Refused before anything of the turn was in the thread.
             live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
+        except PayloadNotFoundError as gone:
+            live.waits.end()
+            await self._fail_without(gone, turn.run_id, start)
+            return
         finally:
             if turn.caught_up is not None:
                 live.turns, live.usage = turn.caught_up.turns, turn.caught_up.usage
@@ -205,17 +215,39 @@ class Serving:
         else:
             await self._turn_over(turn, result, entries)
 
+    async def _fail_without(self, gone: PayloadNotFoundError, run_id: str, start: Head) -> None:
+        """The message whose content is gone fails alone; the turn does where a result of a tool is gone."""
+        inbox = self._live.inbox
+        finished = await self._cut(run_id, start)
+        lost = inbox.find(str(gone.facts.get("message_id")))
+        failed = AskResult(status=AskStatus.FAILED, error=describe(gone))
+        if lost is None and not finished:
+            inbox.finish(failed)
+            return
+        if lost is not None and not finished:
+            inbox.drop(lost, failed)
+        # Where a late attempt has finished the turn all the same, they are answered from the thread.
+        inbox.leave([entry.message.id for entry in inbox.taken])
+
     async def _abandon(self, run_id: str | None, start: Head) -> None:
-        """Cut what the turn left in the thread: a late attempt of its step must not bring it back."""
+        """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
+        # What was finished before anybody could stop it stays.
+        finished: dict[str, Any] = {"in_thread": True} if await self._cut(run_id, start) else {}
+        interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
+        self._live.inbox.finish(interrupted)
+
+    async def _cut(self, run_id: str | None, start: Head) -> bool:
+        """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
+
+        Returns:
+            Whether the turn was finished before, so that it stays.
+        """
         heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
         epoch = talk.handle.epoch
         opened = await reopen(self._calls, talk, heads, abandoned=run_id)
         if opened.reset:
             talk.went_on(start.position, epoch)
-        # What was finished before anybody could stop it stays.
-        finished: dict[str, Any] = {"in_thread": True} if talk.head.position > start.position else {}
-        interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
-        self._live.inbox.finish(interrupted)
+        return talk.head.position > start.position
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         self._calls.children.dismiss(self._live.open.request)

@@ -1,15 +1,17 @@
 """A step that is tried again pays for no second answer where the first one is in the archive alone."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, Stepper
+from helix_temporal.activities._errors import application_error
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.errors import HeadMovedError
+from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.memory import MemoryThreads
@@ -20,6 +22,25 @@ from helix_temporal.testing.faults import FaultyBlobs
 REQUEST = RunStepInput(
     session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="hello"),)
 )
+BY_REFERENCE = REQUEST.model_copy(update={"inputs": (StepInput(id="u", ref="lost"),)})
+
+
+class LossyPayloads(MemoryPayloads):
+    """Loses what it has, or does not answer; something may happen just before it says that it has nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = False
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def get_payload(self, thread_id: str, key: str) -> bytes | None:
+        """As `PayloadStore.get_payload`."""
+        if self.down:
+            raise StoreUnavailableError("no answer")
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().get_payload(thread_id, key)
 
 
 class Place:
@@ -30,13 +51,14 @@ class Place:
         self.threads = TieredThreads(self.hot, self.blobs)
         self.model = ScriptedModel([ModelResponse(content="first"), ModelResponse(content="second")])
         agents = AgentRegistry([Agent(name="a", model=self.model)])
-        self.stepper = Stepper(self.threads, agents, Payloads(MemoryPayloads()))
+        self.payloads = LossyPayloads()
+        self.stepper = Stepper(self.threads, agents, Payloads(self.payloads))
 
-    async def run(self, attempt: int) -> RunStepResult:
+    async def run(self, attempt: int, request: RunStepInput = REQUEST) -> RunStepResult:
         """One attempt of the step."""
         environment = ActivityEnvironment()
         environment.info = replace(environment.info, attempt=attempt)
-        return await environment.run(self.stepper.run, REQUEST)
+        return await environment.run(self.stepper.run, request)
 
 
 @pytest.fixture
@@ -70,3 +92,28 @@ async def test_a_first_attempt_asks_the_archive_nothing(place: Place) -> None:
     place.blobs.forget()
     await place.run(1)
     assert (place.blobs.count("get"), place.blobs.count("put")) == (0, 1)
+
+
+async def test_a_payload_that_is_gone_is_not_looked_for_for_ever(place: Place) -> None:
+    """The third attempt says so, and names the message."""
+    for attempt in (1, 2):
+        with pytest.raises(StoreUnavailableError):
+            await place.run(attempt, BY_REFERENCE)
+    with pytest.raises(PayloadNotFoundError, match="message 'u'") as caught:
+        await place.run(3, BY_REFERENCE)
+    assert caught.value.facts == {"message_id": "u"}
+    assert application_error(caught.value).non_retryable
+
+
+async def test_a_store_that_does_not_answer_has_lost_nothing(place: Place) -> None:
+    """However often it was asked."""
+    place.payloads.down = True
+    with pytest.raises(StoreUnavailableError):
+        await place.run(30, BY_REFERENCE)
+
+
+async def test_a_payload_that_the_step_has_used_meanwhile_is_not_wanted(place: Place) -> None:
+    """An attempt that was taken for dead made the step while this one looked for its payload."""
+    place.payloads.meanwhile = lambda: place.run(1)
+    result = await place.run(3, BY_REFERENCE)
+    assert (result.text, place.model.calls) == ("first", 1)
