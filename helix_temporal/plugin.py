@@ -22,6 +22,7 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
+from helix_temporal.workflows._auto_upgrade import with_versioning
 from helix_temporal.workflows._elsewhere import RollOutInterceptor
 from helix_temporal.workflows._runner import ContextFreeRunner, needs_contexts
 
@@ -101,6 +102,9 @@ class HelixPlugin(SimplePlugin):
             if config.get(name, default) == default:
                 config[name] = getattr(self.settings.timeouts, name)
         config["interceptors"] = [*(config.get("interceptors") or []), RollOutInterceptor()]
+        deployment = config.get("deployment_config")
+        if deployment is not None and deployment.use_worker_versioning:
+            config["workflows"] = with_versioning(config.get("workflows") or ())
         runner, client = config.get("workflow_runner"), config.get("client")
         used = client.data_converter if client is not None else DataConverter()
         if type(runner) is SandboxedWorkflowRunner and not needs_contexts(used):

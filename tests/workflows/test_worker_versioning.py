@@ -1,0 +1,98 @@
+"""Workers with Worker Versioning serve sessions, and a session goes on with the version that is current."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import WorkerDeploymentConfig
+from temporalio.workflow import _Definition
+
+from helix_temporal.client import workflow_id
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
+from helix_temporal.testing.serving import Served, session_worker
+from helix_temporal.workflows import WORKFLOWS
+from tests.workflows._clerk import Clerk
+from tests.workflows._desk import Desk
+from tests.workflows.conftest import make_settings
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.fixture
+def settings(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Settings:
+    """A task queue and a deployment of its own."""
+    return make_settings(temporal_address, redis_url, s3, f"v{uuid.uuid4().hex[:12]}")
+
+
+def versioned(settings: Settings, desk: Desk, build: str) -> Any:
+    """A worker as a user writes it: nothing is said of the behaviour of the pack's workflows."""
+    version = WorkerDeploymentVersion(deployment_name=settings.task_queue, build_id=build)
+    config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
+    options = SessionOptions(idle_timeout=60)
+    return session_worker(settings, desk.agents(), options=options, deployment_config=config, drain=1.0)
+
+
+async def make_current(served: Served, build: str) -> None:
+    """As ``temporal worker deployment set-current-version`` does, once the version's workers poll."""
+    client, name = served.client, served.plugin.settings.task_queue
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=client.namespace, deployment_name=name, build_id=build, ignore_missing_task_queues=True
+    )
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.workflow_service.set_worker_deployment_current_version(request)
+            except RPCError as error:
+                if error.status not in {RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION}:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+async def version_of(served: Served, session_id: str) -> str:
+    """Build id of the worker that served the session's newest workflow task."""
+    handle = served.client.get_workflow_handle(workflow_id(session_id))
+    info = (await handle.describe()).raw_description.workflow_execution_info.versioning_info
+    assert info.behavior == VersioningBehavior.AUTO_UPGRADE.value
+    return info.deployment_version.build_id
+
+
+async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_version(
+    settings: Settings,
+) -> None:
+    """Sessions live longer than versions, and the pack's workflows replay on newer code."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    async with versioned(settings, desk, "one") as first:
+        await make_current(first, "one")
+        assert (await first.sessions.ask(sid, "a", agent="main", timeout=30)).text == "1: a"
+        assert await version_of(first, sid) == "one"
+        async with versioned(settings, desk, "two") as second:
+            await make_current(second, "two")
+            assert (await second.sessions.ask(sid, "b", timeout=30)).text == "3: b"
+            assert await version_of(second, sid) == "two"
+            assert [each.text for each in await second.sessions.messages(sid)] == ["a", "1: a", "b", "3: b"]
+            await second.sessions.close(sid)
+            await second.sessions.result(sid)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+async def test_every_workflow_of_the_pack_has_a_behaviour_where_versioning_is_used(
+    settings: Settings, *, versioned: bool
+) -> None:
+    """Without one such a worker does not start; on others the server refuses tasks that name one."""
+    version = WorkerDeploymentVersion(deployment_name="d", build_id="1")
+    config = WorkerDeploymentConfig(version=version, use_worker_versioning=versioned)
+    options: Any = {"task_queue": "q", "workflows": [Clerk], "deployment_config": config}
+    found = HelixPlugin(settings).configure_worker(options)["workflows"]
+    expected = VersioningBehavior.AUTO_UPGRADE if versioned else VersioningBehavior.UNSPECIFIED
+    assert {each.name: each.versioning_behavior for each in map(_Definition.must_from_class, found)} == {
+        _Definition.must_from_class(each).name: expected for each in WORKFLOWS
+    } | {"tests.clerk": VersioningBehavior.UNSPECIFIED}
