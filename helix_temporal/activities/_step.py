@@ -452,8 +452,13 @@ class Stepper:
                 if each.ref is not None:
                     await self._references.drop(thread_id, each.ref)
 
-    def _unknown(self, request: RunStepInput, answer: Message) -> dict[str, Any]:
-        """Calls of tools that the agent does not have; where all are known nothing is told."""
+    def _unknown(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
+        """Calls of tools that the agent does not have; where all are known nothing is told.
+
+        Nor of a step that stands: the worker that made it may have offered tools that this one lacks.
+        """
+        if seen.stands is not None:
+            return {}
         agent = self._agents.get(request.agent)
         unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
@@ -472,7 +477,7 @@ class Stepper:
             fields["calls"] = tuple(
                 as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
             )
-            fields |= self._unknown(request, answer)
+            fields |= self._unknown(request, answer, seen)
             fields |= await self._news.waiting(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -79,9 +80,16 @@ def _run(settings: Settings, version: str, ready: Event) -> None:
     asyncio.run(_serve(settings, version, ready))
 
 
+async def _die(*_: object) -> None:
+    """As a node that is taken away once the step is in the thread, and before anybody heard of it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def _serve(settings: Settings, version: str, ready: Event) -> None:
     transforms = {"shout": shout} if version == "new" else {}
     client, plugin = await connect(settings, agents(version), transforms=transforms)
+    if version == "dying":
+        plugin.backends.threads.archive_step = _die
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with HelixWorker(client, plugin, drain=1.0, identity=f"{version}-worker"):
@@ -90,7 +98,7 @@ async def _serve(settings: Settings, version: str, ready: Event) -> None:
 
 
 @asynccontextmanager
-async def worker_processes(settings: Settings, versions: Sequence[str]) -> AsyncIterator[None]:
+async def worker_processes(settings: Settings, versions: Sequence[str]) -> AsyncIterator[list[SpawnProcess]]:
     """A process for each of these versions, all on the same task queue, until the block ends."""
     started = []
     try:
@@ -101,9 +109,9 @@ async def worker_processes(settings: Settings, versions: Sequence[str]) -> Async
             started.append((process, ready))
         for version, (_, ready) in zip(versions, started, strict=True):
             assert await asyncio.to_thread(ready.wait, 60), f"the {version} worker does not start"
-        yield
+        yield [process for process, _ in started]
     finally:
         for process, _ in started:
-            os.kill(process.pid or 0, signal.SIGTERM)
+            process.terminate()
         for process, _ in started:
             await asyncio.to_thread(process.join, 30)

@@ -131,6 +131,26 @@ async def test_a_tool_that_came_after_the_session_was_opened_is_run(
         assert (await sessions.ask(unique, "two", timeout=60)).text == "told: found"
 
 
+async def test_a_step_that_stands_keeps_a_tool_that_the_worker_which_finds_it_lacks(
+    temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str
+) -> None:
+    """The new worker that made the step died; the model has asked for a tool that it was offered."""
+    settings = make_settings(temporal_address, redis_url, s3, unique, timeouts=PATIENT)
+    sessions = (await deployment(settings, idle=120)).sessions
+    async with worker_processes(settings, ("old",)):
+        assert (await sessions.ask(unique, "one", agent="tooled", timeout=60)).text == "plain: one"
+    async with worker_processes(settings, ("dying",)) as (dying,):
+        asked = asyncio.create_task(sessions.ask(unique, "two", timeout=90))
+        await asyncio.to_thread(dying.join, 60)
+    async with worker_processes(settings, ("old",)):
+        async with asyncio.timeout(60):
+            while not (info := await seen(sessions, unique)):  # noqa: ASYNC110 (a status is asked for)
+                await asyncio.sleep(0.1)
+        assert "NotServedError: tool 'look_up' of agent 'tooled'" in info
+        async with worker_processes(settings, ("new",)):
+            assert (await asked).text == "told: found"
+
+
 async def test_a_tool_that_may_be_tried_once_waits_for_a_worker_that_has_it(
     temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str
 ) -> None:
