@@ -20,6 +20,7 @@ from tests.chaos._ledger import Ledger
 from tests.chaos._names import session_id
 from tests.chaos._oracle import Findings, check_books, check_thread
 from tests.chaos._people import People, read_thread
+from tests.chaos._replays import check_replays
 from tests.chaos._report import Progress, Report
 from tests.chaos._settings import quick
 from tests.chaos._workers import WorkerProcess
@@ -50,6 +51,7 @@ class KillCampaign:
         if graceful:
             self.name = "drains"
         self._settings = quick(settings)
+        self._directory = directory
         self.books = directory / f"{session_id(self.name, seed)}.jsonl"
         self._random, self._seed = random.Random(seed), seed
         self.session_ids = [session_id(self.name, seed, number) for number in range(sessions)]
@@ -158,6 +160,7 @@ class KillCampaign:
             start=self._excused(check_books(Ledger(self.books).read(), threads, self._deaths), threads),
         )
         findings += Findings(wrong_answers=wrong, others=self._stuck)
+        findings += await check_replays(people.client, self.session_ids, self._directory)
         findings += await self._further(threads)
         figures = {
             "kills": len(self._deaths) + len(self._drains),

@@ -23,6 +23,7 @@ class People:
     """Askers of several sessions.
 
     Attributes:
+        client: Theirs.
         asks: Their book: every message they sent, and what they were told.
         answered_at: When (monotonic seconds) answers arrived.
         submissions: What became of their answers to what sessions waited for.
@@ -39,6 +40,7 @@ class People:
         ask_timeout: float = 90.0,
         texts: Sequence[str] = ("hello", "hello", "tools=1", "tools=2", "people=1 tools=1"),
     ) -> None:
+        self.client = client
         self.sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
         self.asks: list[Ask] = []
         self.answered_at: list[float] = []

@@ -19,6 +19,7 @@ from tests.chaos._oracle import Findings
 from tests.chaos._people import People
 from tests.chaos._report import Report
 from tests.chaos._wipes import Wiping
+from tests.chaos._workers import WorkerProcess
 
 Suspend = Literal["wait", "exit"]
 TEXTS: Final = ("waits=1", "waits=2 tools=1", "pays=1 tools=1", "waits=1 pays=2", "people=1", "hello")
@@ -30,6 +31,7 @@ class WaitKills(Wiping):
     Args:
         suspend: Whether executions wait, or end and are started again by the answer.
         valkey: Where hot threads are; wiped at every second kill.
+        cold: Workers replay each workflow task from the start.
     """
 
     _manner: Mapping[str, Any] = MappingProxyType({"texts": TEXTS})
@@ -38,14 +40,18 @@ class WaitKills(Wiping):
         self, settings: Settings, directory: Path, *, seed: int, suspend: Suspend,
         valkey: Valkey | None = None,
         sessions: int = 3,
+        cold: bool = False,
     ) -> None:  # fmt: skip
-        self.name = f"kills in waits, {suspend}"
+        self.name = f"kills in waits, {suspend}{', cold' if cold else ''}"
         if valkey is not None:
             settings = settings.model_copy(update={"redis_url": valkey.url})
         super().__init__(settings, directory, seed=seed, sessions=sessions)
         self._options = self._options.model_copy(update={"suspend": suspend})
-        self._valkey, self._instants = valkey, Counter[str]()
+        self._valkey, self._instants, self._cold = valkey, Counter[str](), cold
         self._answerers: Answerers
+
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self._settings, self.books, cold=self._cold)
 
     def _along(self, client: Client, people: People) -> list[Coroutine[Any, Any, None]]:
         self._answerers = Answerers(people.sessions, seed=self._seed)

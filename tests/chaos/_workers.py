@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import activity
 
@@ -69,6 +69,9 @@ class WorkerProcess:
 
     Attributes:
         pid: Its process id, which is also its process group's.
+
+    Args:
+        cold: It replays each workflow task from the start.
     """
 
     def __init__(
@@ -80,8 +83,9 @@ class WorkerProcess:
         drain: float = 5.0,
         dies: Dies | None = None,
         aloud: bool = False,
+        cold: bool = False,
     ) -> None:
-        arguments = (settings, books, model_seconds, drain, dies, aloud)
+        arguments = (settings, books, model_seconds, drain, dies, aloud, cold)
         self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -114,7 +118,13 @@ class WorkerProcess:
 
 
 def _run(
-    settings: Settings, books: Path, model_seconds: float, drain: float, dies: Dies | None, aloud: bool
+    settings: Settings,
+    books: Path,
+    model_seconds: float,
+    drain: float,
+    dies: Dies | None,
+    aloud: bool,
+    cold: bool,
 ) -> None:
     os.setsid()
     # What a killed worker had to say is no part of the campaign's output.
@@ -124,10 +134,12 @@ def _run(
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     ledger = Ledger(books)
     agent = chaos_agent(ledger, model_seconds=model_seconds, aloud=aloud)
-    asyncio.run(_serve(settings, ledger, agent, drain, dies))
+    asyncio.run(_serve(settings, ledger, agent, drain, dies, cold=cold))
 
 
-async def _serve(settings: Settings, ledger: Ledger, agent: Agent, drain: float, dies: Dies | None) -> None:
+async def _serve(
+    settings: Settings, ledger: Ledger, agent: Agent, drain: float, dies: Dies | None, *, cold: bool
+) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     parent = multiprocessing.parent_process()
@@ -143,6 +155,7 @@ async def _serve(settings: Settings, ledger: Ledger, agent: Agent, drain: float,
         around=around.around_store,
     )
     use_backends(plugin, backends)
-    async with HelixWorker(client, plugin, drain=drain):
+    cached: dict[str, Any] = {"max_cached_workflows": 0} if cold else {}
+    async with HelixWorker(client, plugin, drain=drain, **cached):
         ledger.write("serving")
         await stop.wait()

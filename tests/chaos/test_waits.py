@@ -15,12 +15,14 @@ pytestmark = pytest.mark.slow
 QUIET = Progress(shown=False)
 
 
-@pytest.mark.parametrize("suspend", ["wait", "exit"])
+@pytest.mark.parametrize(("suspend", "cold"), [("wait", False), ("exit", False), ("exit", True)])
 async def test_killed_workers_and_a_wiped_redis_lose_no_answer_and_count_none_twice(
-    settings: Settings, own_valkey: Valkey, tmp_path: Path, seed: int, suspend: Suspend
+    settings: Settings, own_valkey: Valkey, tmp_path: Path, seed: int, suspend: Suspend, cold: bool
 ) -> None:
     """Somebody has approved a payment: he is not asked again, and it is made once."""
-    campaign = WaitKills(settings, tmp_path, seed=seed, suspend=suspend, valkey=own_valkey, sessions=2)
+    campaign = WaitKills(
+        settings, tmp_path, seed=seed, suspend=suspend, valkey=own_valkey, sessions=2, cold=cold
+    )
     (await campaign.run(3, QUIET)).check()
 
 
