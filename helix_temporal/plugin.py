@@ -11,7 +11,7 @@ from typing import Any, Final
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, ServiceClient
-from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal._converter import user_data_converter
@@ -24,7 +24,7 @@ from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
 from helix_temporal.workflows._auto_upgrade import with_versioning
 from helix_temporal.workflows._elsewhere import RollOutInterceptor
-from helix_temporal.workflows._runner import ContextFreeRunner, needs_contexts
+from helix_temporal.workflows._runner import session_runner
 
 Transform = Callable[..., Any]
 
@@ -105,10 +105,11 @@ class HelixPlugin(SimplePlugin):
         deployment = config.get("deployment_config")
         if deployment is not None and deployment.use_worker_versioning:
             config["workflows"] = with_versioning(config.get("workflows") or ())
-        runner, client = config.get("workflow_runner"), config.get("client")
+        client = config.get("client")
         used = client.data_converter if client is not None else DataConverter()
-        if type(runner) is SandboxedWorkflowRunner and not needs_contexts(used):
-            config["workflow_runner"] = ContextFreeRunner(runner.restrictions, runner.runner_class)
+        config["workflow_runner"] = session_runner(config["workflow_runner"], used)
+        unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+        config["unsandboxed_workflow_runner"] = session_runner(unsandboxed, used)
         return config
 
     async def connect_service_client(

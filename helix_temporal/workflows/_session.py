@@ -36,6 +36,7 @@ from helix_temporal.workflows._rewinds import carry_out
 from helix_temporal.workflows._serving import Serving
 from helix_temporal.workflows._stops import Stops
 from helix_temporal.workflows._submissions import Submissions
+from helix_temporal.workflows._task_markers import keep_tasks_apart
 from helix_temporal.workflows._values import Known, Values
 
 _FLUSH_AGAIN: Final = 5.0
@@ -59,6 +60,7 @@ class AgentSession:
     """
 
     def __init__(self, input: SessionInput, hooks: SessionHooks | None = None) -> None:
+        keep_tasks_apart()
         carried = input.carried
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
