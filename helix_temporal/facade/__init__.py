@@ -3,6 +3,7 @@
 from helix_temporal.facade._functions import (
     create_session,
     create_session_storage,
+    delete_session,
     fork_session,
     get_default_storage,
     resume_session,
@@ -19,6 +20,7 @@ __all__ = [
     "StoredSession",
     "create_session",
     "create_session_storage",
+    "delete_session",
     "fork_session",
     "generate_message_id",
     "generate_session_id",

@@ -25,6 +25,7 @@ from helix_temporal.facade._session import (
     leased,
     now,
 )
+from helix_temporal.models.deletion import DeleteResult
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
@@ -237,6 +238,50 @@ async def fork_session(
         copy = copy.model_copy(update={"properties": properties.over(copy.properties)})
     await storage.save(copy)
     return _active_session(agent, storage, copy)
+
+
+async def delete_session(
+    session_id: str,
+    *,
+    keep_usage: bool = False,
+    storage: SessionStorage | None = None,
+    client: Client | SessionClient | None = None,
+) -> DeleteResult:
+    """Remove a session for good; forks of it stay.  May be repeated, also for one that was never there.
+
+    A turn of it in this process ends, and whoever receives it gets an `ErrorEvent`; one in another process
+    is waited for, where the storage has locks.  With ``client`` it is `SessionClient.delete`.
+
+    Args:
+        session_id: Which.
+        keep_usage: Leave what was recorded of its use; only with ``client``.
+        storage: Where it is kept.
+        client: The session is a workflow's.
+
+    Returns:
+        What was removed, and what is left and why.
+
+    Raises:
+        InvalidRequestError: ``storage`` and ``client`` are both given, or ``keep_usage`` without ``client``.
+    """
+    if client is not None:
+        _refuse_both(storage)
+        talker = client if isinstance(client, SessionClient) else SessionClient(client)
+        return await talker.delete(session_id, keep_usage=keep_usage)
+    if keep_usage:
+        raise InvalidRequestError(
+            "keep_usage is for sessions of a client: a storage keeps use in the session"
+        )
+    storage = storage or get_default_storage()
+    validate_id(session_id, "session id")
+    active = _active.pop((id(storage), session_id), None)
+    if active is not None:
+        await active.end_deleted()
+    async with leased(getattr(storage, "locks", None), session_id):
+        found = await storage.load(session_id)
+        await storage.delete(session_id)
+    removed = {} if found is None else dict.fromkeys(("thread", "state", "usage"), 1)
+    return DeleteResult(sessions=(session_id,), removed=removed)
 
 
 def _copied(

@@ -203,7 +203,8 @@ class Session:
         self._engine = engine
         self._pending: UserMessage | None = None
         self._receiving = False
-        self._closed = False
+        self._closed = self._deleted = False
+        self._running: asyncio.Task[None] | None = None
 
     async def send(self, text: str, *, message_id: str | None = None) -> str:
         """Take a message; its turn runs while `receive` is read.  Returns the message's id.
@@ -233,13 +234,13 @@ class Session:
             raise InvalidRequestError("nothing was sent that could be answered")
         message, self._pending, self._receiving = self._pending, None, True
         events: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
-        turn = asyncio.create_task(self._turn(message, events))
+        turn = self._running = asyncio.create_task(self._turn(message, events))
         try:
             while (event := await events.get()) is not None:
                 yield event
             await turn
         finally:
-            self._receiving = False
+            self._receiving, self._running = False, None
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
 
@@ -271,6 +272,14 @@ class Session:
         """Use it no more; every finished turn is stored already."""
         self._closed, self._pending = True, None
 
+    async def end_deleted(self) -> None:
+        """The session is being deleted: its turn ends, and whoever receives it is told."""
+        await self.close()
+        self._deleted = True
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -281,7 +290,11 @@ class Session:
         try:
             await self._engine.answer(message, events.put_nowait)
         except HelixError as error:
-            events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=str(error)))
+            events.put_nowait(_failure(error))
+        except asyncio.CancelledError:
+            if not self._deleted:
+                raise
+            events.put_nowait(_failure(SessionNotFoundError(f"Session not found: {self.id!r} was deleted")))
         finally:
             events.put_nowait(None)
 
@@ -293,6 +306,10 @@ class Session:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidRequestError(f"session {self.id!r} is closed")
+
+
+def _failure(error: HelixError) -> ErrorEvent:
+    return ErrorEvent(error_type=type(error).__name__, message=str(error))
 
 
 def now() -> int:

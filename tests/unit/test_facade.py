@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, StoreUnavailableError
-from helix_temporal.facade import Session, create_session, fork_session, resume_session
+from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
 from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import Usage
@@ -234,3 +234,66 @@ async def test_a_session_of_a_storage_has_no_checkpoints() -> None:
     session = await create_session(echo(), storage=MemorySessionStorage())
     with pytest.raises(InvalidRequestError, match="no checkpoints"):
         await fork_session(session.id, echo(), at_checkpoint="cpv1-x-s1-t1-abcdef")
+
+
+async def test_a_session_is_deleted_for_good() -> None:
+    """Whoever has it in hand, here or elsewhere, is told; its id begins anew, and its forks stay."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage, session_id="s")
+    await ask(session, "one")
+    await fork_session("s", echo(), new_session_id="copy", storage=storage)
+    result = await delete_session("s", storage=storage)
+    assert result.complete
+    assert (result.sessions, result.removed) == (("s",), {"thread": 1, "state": 1, "usage": 1})
+    with pytest.raises(SessionNotFoundError):
+        await session.get_messages()
+    with pytest.raises(SessionNotFoundError):
+        await resume_session("s", echo(), storage=storage)
+    assert await storage.list() == ["copy"]
+    again = await create_session(echo(), storage=storage, session_id="s")
+    assert await texts(again) == []
+
+
+async def test_a_repeated_deletion_finds_nothing() -> None:
+    """So does one of a session that was never there."""
+    result = await delete_session("never", storage=Storage())
+    assert (result.complete, result.sessions, result.removed) == (True, ("never",), {})
+
+
+@pytest.mark.parametrize("locks", [True, False])
+async def test_a_turn_under_way_does_not_bring_a_deleted_session_back(*, locks: bool) -> None:
+    """Its receiver is told; also in a storage of four methods, which has no locks."""
+    storage, model = Storage(), Echo()
+    if not locks:
+        del storage.locks
+    session = await create_session(echo(model), storage=storage, session_id="s")
+    model.free.clear()
+    asked = asyncio.create_task(ask(session, "one"))
+    await model.asked.wait()
+    assert (await delete_session("s", storage=storage)).complete
+    told = await asked
+    assert isinstance(told, ErrorEvent)
+    assert told.error_type == "SessionNotFoundError"
+    assert await storage.list() == []
+
+
+async def test_what_is_being_stored_is_stored_before_it_is_deleted() -> None:
+    """A save that is under way would come after the deletion otherwise."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage, session_id="s")
+    storage.may_save.clear()
+    storage.saving.clear()
+    asked = asyncio.create_task(ask(session, "one"))
+    await storage.saving.wait()
+    deleting = asyncio.create_task(delete_session("s", storage=storage))
+    await asyncio.sleep(0.05)
+    storage.may_save.set()
+    assert (await deleting).complete
+    assert isinstance(await asked, ErrorEvent)
+    assert await storage.list() == []
+
+
+async def test_a_storage_keeps_no_use_apart() -> None:
+    """What was asked for can't be had."""
+    with pytest.raises(InvalidRequestError, match="keep_usage"):
+        await delete_session("s", keep_usage=True, storage=Storage())

@@ -14,7 +14,7 @@ from helix_temporal.agents import (
     tool,
 )
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
-from helix_temporal.facade import Session, create_session, fork_session, resume_session
+from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
 from helix_temporal.models.facade import ErrorEvent
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import SessionProperties
@@ -120,3 +120,16 @@ async def test_usage_is_not_copied_where_it_cannot_be(env: HelixEnv) -> None:
     """A fork by the workflow counts from nothing, whatever was asked for."""
     with pytest.raises(InvalidRequestError, match="copy_usage"):
         await fork_session("s", sales, client=env.sessions, copy_usage=True)
+
+
+async def test_a_session_of_a_client_is_deleted_as_the_client_does(env: HelixEnv) -> None:
+    """One function for both kinds; what it removed is told the same way."""
+    session = await create_session(sales, client=env.sessions)
+    await ask(session, "small")
+    result = await delete_session(session.id, client=env.sessions)
+    assert session.id in result.sessions
+    assert result.removed["thread"] == 1
+    with pytest.raises(SessionNotFoundError):
+        await resume_session(session.id, sales, client=env.sessions)
+    with pytest.raises(InvalidRequestError, match="both given"):
+        await delete_session(session.id, client=env.sessions, storage=MemorySessionStorage())
