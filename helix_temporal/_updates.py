@@ -301,20 +301,50 @@ class Updates:
     async def if_running(
         self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
     ) -> Any:
-        options: dict[str, Any] = {"rpc_timeout": timedelta(seconds=CONTROL_SECONDS)}
+        """What a session that runs answers to one update; None where none runs.
+
+        Raises:
+            TimeoutError: It did not answer in time, or the server took no more updates for it.
+        """
+        update_id, deadline = uuid.uuid4().hex, time.monotonic() + CONTROL_SECONDS
+        for attempt in range(1_000_000):
+            left = deadline - time.monotonic()
+            try:
+                return await self._if_running(session_id, update, argument, result_type, update_id, left)
+            except _Again as again:
+                wait = min(0.05 * 2 ** min(attempt, 5), left)
+                if wait <= 0:
+                    raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from again
+                await asyncio.sleep(wait)
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _if_running(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any] | None,
+        update_id: str,
+        left: float,
+    ) -> Any:
+        arguments = () if argument is None else (argument,)
+        options: dict[str, Any] = {"id": update_id, "rpc_timeout": timedelta(seconds=max(left, 0.001))}
         if result_type is not None:
             options["result_type"] = result_type
         try:
-            if argument is None:
-                return await self.handle(session_id).execute_update(update, **options)
-            return await self.handle(session_id).execute_update(update, argument, **options)
+            return await self.handle(session_id).execute_update(update, *arguments, **options)
         except RPCError as error:
             check_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
+            if error.status in PASSING:
+                raise _Again(error.status.name) from error
             raise
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-            raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from error
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # The SDK has put an error of its own in the place of our caller's cancel.
+                raise asyncio.CancelledError from error
+            raise _Again("no answer in time") from error
         except WorkflowUpdateFailedError as error:
             if _type_of(error) == _ENDED_UNDER_US:
                 return None

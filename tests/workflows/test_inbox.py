@@ -333,3 +333,26 @@ async def test_sessions_do_not_hear_each_other(stand: Stand, desk: Desk) -> None
             session_id,
             f"{session_id}/3: {session_id}",
         ]
+
+
+async def test_a_session_with_as_many_updates_as_the_server_takes_is_closed_in_the_end(
+    stand: Stand, desk: Desk, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses an eleventh: it is asked again until there is room, or says that there was none."""
+    monkeypatch.setattr("helix_temporal._updates.CONTROL_SECONDS", 12.0)
+    gate, served = Gate(), stand.served
+    desk.scripts[sid] = gate.then()
+    asks = [asyncio.create_task(stand.sessions.ask(sid, "first", agent="main"))]
+    await gate.reached.wait()
+    for _ in range(2):
+        others = SessionClient(served.client, task_queue=served.plugin.settings.task_queue)
+        asks += [
+            asyncio.create_task(others.ask(sid, f"more {at}", agent="main", timeout=100)) for at in range(6)
+        ]
+    await until_waiting(stand.sessions, sid, 9)
+    with pytest.raises(TimeoutError, match="no result of 'close' within 12 s"):
+        await stand.sessions.close(sid)
+    closing = asyncio.create_task(stand.sessions.close(sid))
+    gate.opened.set()
+    await closing
+    assert {each.status for each in await asyncio.gather(*asks)} == {AskStatus.ANSWERED}

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -133,6 +134,9 @@ class Run:
             history = await client.get_workflow_handle(found, run_id=each.run_id).fetch_history()
             path = self._directory / f"{session_id}-{each.start_time:%H%M%S.%f}-{each.run_id}.json"
             path.write_text(history.to_json())
+        with contextlib.suppress(RPCError):
+            described = await client.get_workflow_handle(found).describe()
+            (self._directory / f"{session_id}-described.txt").write_text(str(described.raw_description))
 
     async def _end(self, people: People, sessions: list[Session]) -> None:
         """A last message in each session, then all of them are closed."""
@@ -171,7 +175,7 @@ class Run:
             oracle.check_state(findings, session.id, thread, state and state.custom_state.get("note"))
             oracle.check_usage(findings, session.id, thread, usages[session.id], ledger)
         oracle.check_effects(findings, sessions, ledger, faults.unarchived_losses())
-        oracle.check_payments(findings, people.asks, ledger, faults.frozen)
+        oracle.check_payments(findings, people.asks, ledger, faults.frozen, faults.lost_hot)
 
     async def _read(self, names: list[str], environment: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
         done = await asyncio.to_thread(

@@ -1,5 +1,6 @@
 """What must be true when everything has settled: the books of those who asked against what is stored."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -61,8 +62,7 @@ def _check_answer(
     if not at:
         if ask.taken_back is None:
             return
-        # The documented limit: it was not archived when it was told, and Redis lost it afterwards.
-        if ask.archived is False and any(ask.told_at < when for when in lost_hot):
+        if _may_be_lost(ask, lost_hot):
             findings.explained.append(f"{ask.id}: told as not archived, then Redis lost it")
         else:
             findings.violations.append(f"{ask.id}: acknowledged and gone (archived={ask.archived})")
@@ -70,13 +70,21 @@ def _check_answer(
     answers = [
         message for message in thread[at[0] :] if message["role"] == "assistant" and not message["calls"]
     ]
-    if not answers or answers[0]["text"] != ask.text:
+    if (not answers or answers[0]["text"] != ask.text) and _may_be_lost(ask, lost_hot):
+        # A reset has the server apply its message again.
+        findings.explained.append(f"{ask.id}: told as not archived, then Redis lost it, and it was run again")
+    elif not answers or answers[0]["text"] != ask.text:
         now = answers[0]["text"][:80] if answers else None
         findings.violations.append(f"{ask.id}: told {ask.text[:80]!r}, the thread has {now!r}")
     elif ask.id not in ask.text:
         findings.violations.append(f"{ask.id}: its answer answers {ask.text[:80]!r}")
     else:
         findings.seen["acknowledged answers that stand"] += 1
+
+
+def _may_be_lost(ask: Ask, lost_hot: Sequence[int], by: float = math.inf) -> bool:
+    """The documented limit: it was not archived when it was told, and Redis lost it afterwards."""
+    return ask.archived is False and any(ask.told_at < when < by for when in lost_hot)
 
 
 def check_calls_and_results(findings: Findings, session: str, thread: Thread) -> None:
@@ -116,8 +124,9 @@ def check_payments(
     asks: Sequence[Ask],
     ledger: Sequence[Entry],
     frozen: Sequence[tuple[int, int, int]],
+    lost_hot: Sequence[int],
 ) -> None:
-    """No model call for a message whose answer had been told before."""
+    """No model call for a message whose answer had been told before, and was not lost since."""
     told = {ask.id: ask for ask in asks if ask.told_at}
     for entry in ledger:
         if entry["kind"] != "call":
@@ -129,7 +138,9 @@ def check_payments(
             continue
         for message_id in entry["ids"]:
             ask = told.get(message_id)
-            if ask is not None and ask.told_at < entry["at"] and ask.taken_back is False:
+            if ask is None or entry["at"] <= ask.told_at or ask.taken_back is not False:
+                continue
+            if not _may_be_lost(ask, lost_hot, by=entry["at"]):
                 findings.violations.append(f"{message_id}: paid again after it was answered")
 
 
