@@ -205,8 +205,10 @@ class Stepper:
             thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
         )
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
-        if view.header.committed > request.head.position + count:
-            raise elsewhere(thread_id, request.head)  # the turn has gone on: its workflow was reset
+        header, end = view.header, request.head.position + count
+        if header.committed > end or header.committed < end < header.head.position:
+            # The turn has gone on: its workflow was reset.  Results that end it are stored with its state.
+            raise elsewhere(thread_id, request.head)
         turn, told = None, False
         if [record.id for record in view.after] == [each.id for each in request.inputs]:
             # It stands already, and its payloads may be gone.

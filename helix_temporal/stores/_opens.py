@@ -95,12 +95,9 @@ def kept_after_known(reopen: Reopen, after: Sequence[Record], committed: int) ->
     count = len(reopen.inputs)
     if not count:
         return 0
-    answer = 1 if reopen.answered else 0
-    kinds = {record.kind for record in after[count : count + answer]}
-    if tuple(record.id for record in after[:count]) == reopen.inputs and (
-        not answer or kinds & {Kind.ANSWER, Kind.CALLS}
-    ):
-        return count + answer
+    has_answer = len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS}
+    if tuple(record.id for record in after[:count]) == reopen.inputs and has_answer == reopen.answered:
+        return count + (1 if has_answer else 0)
     begins = reopen.known == reopen.turn_start and committed == reopen.turn_start.position
     return None if after and begins else 0
 

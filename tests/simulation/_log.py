@@ -280,6 +280,8 @@ class Log:
         stored = self.ids(before.head)
         step = stored[at : at + count + 1]
         stood = count and tuple(step[:-1]) == heads.inputs and ["", *stored][at] == heads.known.last_id
+        if not heads.answered:
+            return  # it asks for results alone
         kinds = {Kind.ANSWER, Kind.CALLS}
         if not stood or after.version != before.version + 1 or self._links[step[-1]].record.kind not in kinds:
             return

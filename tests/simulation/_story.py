@@ -307,9 +307,6 @@ class Story:
 
     def _acknowledge(self, session: Session, result: TurnResult, run_again: int) -> None:
         world = self._world
-        if result.exit_reason is ExitReason.INTERRUPTED and session.talk.since is not None:
-            # A known defect: its results may stand already, and their turn is then not counted.
-            self._recount = True
         if session.talk.losses:
             world.fail(f"acknowledged messages are lost: {session.talk.losses}")
         self._take(session)

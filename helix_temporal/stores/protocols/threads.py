@@ -38,7 +38,8 @@ class Reopen:
         inputs: Ids of the inputs of the step under way: if the thread goes on from ``known`` with just
             these, that step is kept, and its answer need not be paid for again.  At the beginning of a turn,
             other messages' unfinished turn is kept, too: the workflow was reset to before it.
-        answered: That step ends in an answer; otherwise it is its inputs alone.
+        answered: That step ends in an answer; otherwise it is its inputs alone, and is not the one that
+            goes on with an answer.
     """
 
     known: Head | None

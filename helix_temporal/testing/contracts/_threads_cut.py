@@ -125,6 +125,30 @@ class CutContract(ThreadFixtures):
         assert (opened.cut, opened.header.head, opened.header.committed) == (0, appended.head, 4)
         assert opened.at == known
 
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_a_reopen_that_is_to_end_a_turn_keeps_no_step_that_went_on(
+        self, author: Author, archived: bool
+    ) -> None:
+        """The results stand as inputs of a step that its workflow, which was reset, does not know of."""
+        await author.turn("one")
+        known = (await author.asks_for_tools("two")).head
+        results = (result(0), result(1))
+        await author.append(author.step(*results, answer=calls(), commits=False))
+        if archived:
+            await author.flush()
+        later, ids = author.later(), tuple(each.id for each in results)
+        opened = await later.open(reopen=Reopen(known, author.turn_start, ids, answered=False))
+        assert (opened.cut, opened.header.head, opened.at) == (3, known, known)
+
+    async def test_a_reopen_that_is_to_end_a_turn_keeps_the_end_that_stands(self, author: Author) -> None:
+        """It was committed, and nobody was told."""
+        known, results = (await author.asks_for_tools()).head, (result(0), result(1))
+        ended = await author.append(author.step(*results, answer=None))
+        ids = tuple(each.id for each in results)
+        opened = await author.later().open(reopen=Reopen(known, EMPTY, ids, answered=False))
+        assert (opened.cut, opened.header.head, opened.header.committed) == (0, ended.head, 4)
+        assert opened.at == known
+
     async def test_a_reopen_whose_head_is_lost_starts_the_turn_again(self, author: Author) -> None:
         """Half a turn that nobody holds any more is run again as a whole."""
         await author.turn()

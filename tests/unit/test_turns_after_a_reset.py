@@ -1,0 +1,171 @@
+"""Turns that a workflow comes to again after a reset, while the thread knows more of them than it does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from helix_temporal.activities import Payloads, SessionActivities, Stepper, ToolRunner
+from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import CallPolicy, ExitReason, UserMessage
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+    ToolInput,
+    ToolResult,
+)
+from helix_temporal.stores.alone import HotThreads
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.workflows._turns import Turn, TurnResult
+from helix_temporal.workflows._waits import Waits
+
+
+class ResetError(Exception):
+    """An operator resets the workflow: what it has under way goes no further."""
+
+
+@tool
+async def look(what: str) -> str:
+    """Look."""
+    return f"saw {what}"
+
+
+@client_tool
+async def sign(what: str) -> str:
+    """Sign."""
+    raise AssertionError(what)
+
+
+def asks(name: str, what: str) -> ModelResponse:
+    return ModelResponse(tool_calls=(ToolCall(id="c", name=name, arguments={"what": what}),))
+
+
+@dataclass
+class Here:
+    """`Calls` that run the real activities in this process.
+
+    Attributes:
+        resets: At a call of a tool with this argument.
+    """
+
+    threads: ThreadStore
+    answers: Sequence[ModelResponse]
+    resets: str | None = None
+    opens: int = 0
+    names: int = 0
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        answers = iter(self.answers)
+        self.model = ScriptedModel(lambda _: next(answers))
+        self.agent = Agent(name="a", model=self.model, tools=[look, sign])
+        agents, payloads = AgentRegistry([self.agent]), Payloads(MemoryPayloads())
+        self.stepper = Stepper(self.threads, agents, payloads)
+        self.sessions = SessionActivities(self.threads, agents, self.stepper, CallPolicy(), payloads)
+        self.tools = ToolRunner(self.threads, payloads)
+
+    # -- `Calls`
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """The activity, scheduled a second after the one before."""
+        self.opens += 1
+        environment = ActivityEnvironment()
+        scheduled = self.began + timedelta(seconds=self.opens)
+        environment.info = replace(environment.info, scheduled_time=scheduled)
+        opened: OpenSessionResult = await environment.run(self.sessions.open, request)
+        return opened
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """The activity."""
+        return await self.stepper.run(request)
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """The activity."""
+        return await self.stepper.end_turn(request)
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
+        """The tool, unless the workflow is reset there."""
+        if request.call.arguments["what"] == self.resets:
+            raise ResetError
+        return await self.tools.run(look, request)
+
+    def new_id(self) -> str:
+        """One that is unique here."""
+        self.names += 1
+        return f"name-{self.names}"
+
+    def patched(self, _change: str, /) -> bool:
+        """Nothing is replayed."""
+        return True
+
+    # -- an execution, and what it leaves
+
+    async def begin(self, owner: str = "o") -> tuple[Conversation, OpenSessionResult]:
+        """An execution opens the session."""
+        request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner=owner)
+        opened = await self.open(request)
+        return Conversation(request, opened.handle, opened.facts), opened
+
+    def turn(self, talk: Conversation, waits: Waits | None = None) -> Turn:
+        """One turn of it."""
+        calls: Any = self
+        return Turn(calls, talk, number=1, max_steps=5, waits=waits)
+
+    async def ask(self, talk: Conversation, text: str) -> TurnResult:
+        """One turn with this message."""
+        return await self.turn(talk).run([UserMessage(id=text, text=text)])
+
+    async def state(self) -> SliceState:
+        """What is stored with the thread."""
+        return parse_state((await self.threads.facts("s")).slice)
+
+    async def ids(self) -> list[str]:
+        """Of all finished messages."""
+        page = await self.threads.read(ReadPage("s", limit=100))
+        return [record.id for record in page.records]
+
+
+def after(talk: Conversation) -> Conversation:
+    """What the workflow knows that was reset to this moment."""
+    return Conversation(talk.request, talk.handle, talk.facts)
+
+
+@pytest.fixture(params=["alone", "tiered"])
+def threads(request: pytest.FixtureRequest) -> ThreadStore:
+    if request.param == "alone":
+        return HotThreads(MemoryThreads())
+    return TieredThreads(MemoryThreads(), MemoryBlobs())
+
+
+async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(threads: ThreadStore) -> None:
+    """Its results stand already, and behind them a step of which the workflow knows nothing any more."""
+    here = Here(threads, [asks("look", "one"), asks("look", "two"), ModelResponse("done")], resets="two")
+    before, _ = await here.begin()
+    talk = after(before)
+    with pytest.raises(ResetError):
+        await here.ask(talk, "go")
+    talk = after(before)
+    turn = here.turn(talk)
+    turn.interrupted = True
+    result = await turn.run([UserMessage(id="go", text="go")])
+    assert (result.exit_reason, result.in_thread) == (ExitReason.INTERRUPTED, True)
+    assert (await here.state()).turns == 1
+    assert (await here.ask(talk, "next")).text == "done"
+    state, facts = await here.state(), await threads.facts("s")
+    assert (state.turns, facts.committed, len(await here.ids())) == (2, 5, 5)
+    assert here.model.calls == 3
