@@ -27,7 +27,7 @@ from helix_temporal.activities._step_rules import (
 )
 from helix_temporal.activities._streaming import StepStream, Streaming
 from helix_temporal.activities._summaries import Summaries
-from helix_temporal.activities._suspensions import as_carried, marked
+from helix_temporal.activities._suspensions import as_carried, marked, results_behind
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
@@ -47,6 +47,7 @@ from helix_temporal.models.messages import (
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered, SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.suspensions import KnownCall
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 
@@ -112,7 +113,7 @@ class Stepper:
         used: UsageLog | None = None,
     ) -> None:
         self._threads, self._agents = threads, agents
-        self._references = References(payloads, threads)
+        self._payloads, self._references = payloads, References(payloads, threads)
         self._limits = limits or StepLimits()
         self._flush_each_step, self._archives = flush_each_step, archives
         self._archive_required = archive_required
@@ -308,10 +309,20 @@ class Stepper:
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
             result = await self._result(request, appended, stored, receipt, seen)
+            if known := await self._results_behind(appended, result):
+                result = result.model_copy(update={"known": known})
             # Done again after a reset, under another name of its run: it was told of under the first.
             if state_of(seen.view).run == request.run_id:
                 await self._streams.stood(request, agent, taken, stored, result)
         return result
+
+    async def _results_behind(self, appended: Appended, result: RunStepResult) -> tuple[KnownCall, ...]:
+        """What people have answered that the step waits for, where its workflow was reset to before that."""
+        if not result.waiting:
+            return ()
+        return await results_behind(
+            self._threads, self._payloads, appended.header, appended.head, result.waiting, len(result.calls)
+        )
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
         """Every input is in the thread already: where the newest one's answer is, and those of the others.

@@ -31,6 +31,7 @@ from helix_temporal.models.suspensions import (
     Suspension,
     WaitingCall,
 )
+from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
@@ -245,6 +246,43 @@ async def messages_under_way(
     _, records = await turn_under_way(threads, header)
     users = takewhile(lambda message: message.role == "user", map(from_record, records))
     return tuple([await _carried(payloads, header.thread_id, each) for each in users])
+
+
+async def results_behind(
+    threads: ThreadStore,
+    payloads: Payloads,
+    header: HotHeader,
+    step: Head,
+    waiting: Sequence[WaitingCall],
+    count: int,
+) -> tuple[KnownCall, ...]:
+    """Results of all ``count`` calls of a step, where the thread has gone on from it with them."""
+    thread_id, stop = header.thread_id, step.position + count
+    records: list[Record] = []
+    while len(records) < count and stop <= header.head.position:
+        start = step.position + len(records)
+        page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
+        if not page.records:
+            break
+        records += page.records
+    if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
+        return ()
+    names = {call.at: call.id for call in waiting}
+    answered = {each.id: each for each in parse_state(header.slice).answered}
+    known: list[KnownCall] = []
+    for at, record in enumerate(records):
+        result = await _as_result(payloads, thread_id, from_record(record))
+        before = answered.get(names.get(at, ""))
+        known.append(KnownCall(at=at, result=result, **({} if before is None else {"answered": before})))
+    return tuple(known)
+
+
+async def _as_result(payloads: Payloads, thread_id: str, message: Message) -> ToolResult:
+    """A result that is in the thread, as a workflow carries it."""
+    carried = await _carried(payloads, thread_id, message)
+    found = {"text": carried.text or None, "ref": carried.ref, "usage": message.usage}
+    fields: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    return ToolResult(**fields, **({"is_error": True} if message.is_error else {}))
 
 
 async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall) -> KnownCall:

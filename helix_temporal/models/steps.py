@@ -192,6 +192,8 @@ class RunStepResult(Model):
         notes: What had to be put right in the session store.
         reason: Why the step is not archived.
         unknown: Those of the calls whose tool the agent does not have, by their number.
+        known: Results of all calls of a step that waited, and from which the thread has gone on: its workflow
+            was reset to before that.
     """
 
     head: Head
@@ -213,6 +215,7 @@ class RunStepResult(Model):
     reason: str = ""
     answers: tuple[Answered, ...] = ()
     unknown: tuple[int, ...] = ()
+    known: tuple[KnownCall, ...] = ()
 
 
 class EndTurnInput(Model):

@@ -230,6 +230,8 @@ class Turn:
         self, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
+        if result.known:
+            return self._known_before(result)
         if self._waits is not None and self._may_sleep(self._waits, result):
             return await self._while_some_sleep(self._waits, result, dropped)
         if not result.waiting and (self._waits is None or self._waits.turn is None):
@@ -250,6 +252,15 @@ class Turn:
         else:
             waits.begin(self._suspended(result, dropped))
         return [known[at] for at in sorted(known)], answers
+
+    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """The thread has them: after a reset nobody is asked again, and nothing is run again."""
+        answers = {each.at: each.answered for each in result.known if each.answered is not None}
+        if self._waits is not None:
+            self._waits.remember(tuple(answers.values()))
+        outcomes = [each.result for each in result.known if each.result is not None]
+        self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
+        return outcomes, answers
 
     def _may_sleep(self, waits: Waits, result: RunStepResult) -> bool:
         """Whether sub-agents are among the calls whose sessions end while they wait."""

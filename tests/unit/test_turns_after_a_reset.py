@@ -26,6 +26,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.models.suspensions import SubmitInput
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -61,6 +62,7 @@ class Here:
 
     Attributes:
         resets: At a call of a tool with this argument.
+        runs: Calls of tools, by their argument.
     """
 
     threads: ThreadStore
@@ -68,6 +70,7 @@ class Here:
     resets: str | None = None
     opens: int = 0
     names: int = 0
+    runs: list[str] = field(default_factory=list)
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -102,6 +105,7 @@ class Here:
         """The tool, unless the workflow is reset there."""
         if request.call.arguments["what"] == self.resets:
             raise ResetError
+        self.runs.append(str(request.call.arguments["what"]))
         return await self.tools.run(look, request)
 
     def new_id(self) -> str:
@@ -169,3 +173,26 @@ async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(thread
     state, facts = await here.state(), await threads.facts("s")
     assert (state.turns, facts.committed, len(await here.ids())) == (2, 5, 5)
     assert here.model.calls == 3
+
+
+async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(threads: ThreadStore) -> None:
+    """Who has answered is not asked again, and a later execution finds all that was answered."""
+    both = ModelResponse(tool_calls=(*asks("sign", "this").tool_calls, *asks("look", "here").tool_calls))
+    here = Here(threads, [both, asks("look", "two"), ModelResponse("done")], resets="two")
+    before, _ = await here.begin()
+    talk, waits = after(before), Waits(lambda: 0)
+    first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
+    assert (first.exit_reason, waits.turn and len(waits.turn.waiting)) == (ExitReason.SUSPENDED, 1)
+    assert waits.turn
+    call = waits.pending()[0].id
+    assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
+    with pytest.raises(ResetError):
+        await here.turn(talk, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
+    here.resets, runs = None, list(here.runs)
+    waits, told = Waits(lambda: 0), list[str]()
+    waits.on_wait = lambda: told.append("asked again")
+    result = await here.turn(after(before), waits).run([UserMessage(id="go", text="go")])
+    assert (result.exit_reason, result.text, told) == (ExitReason.COMPLETED, "done", [])
+    assert here.runs == [*runs, "two"]
+    assert waits.submit(SubmitInput(call=call, text="again")).status == "already_completed"
+    assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
