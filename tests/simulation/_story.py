@@ -13,6 +13,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import Head, Kind
 from helix_temporal.models.sessions import (
+    AnswerRef,
     AskResult,
     AskStatus,
     ExitReason,
@@ -267,9 +268,19 @@ class Story:
             entry = inbox.find(each)
             inbox.tell(each, answers.get(each))
             if entry is not None:
+                self._told_apart(session, each, answers.get(each))
                 session.told_apart.append(entry)
         inbox.leave(result.left)
         return True
+
+    def _told_apart(self, session: Session, message_id: str, answer: AnswerRef | None) -> None:
+        """Its users have their answer, though another execution may come to the end of this turn."""
+        if answer is None or session.is_undone:
+            return
+        self._over.add(message_id)
+        told = session.told[: answer.position + 1]
+        if told[: len(self._acked)] == self._acked:
+            self._acked = told
 
     async def _answered(self, session: Session) -> Session:
         """A turn to its end; its answer is given to the users."""
