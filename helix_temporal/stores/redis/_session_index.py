@@ -8,7 +8,7 @@ so a writer that died in between leaves nothing wrong.  The same way is gone on 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
@@ -22,7 +22,8 @@ from helix_temporal.stores.redis._session_wire import Known, order_bytes, time_b
 logger = logging.getLogger(__name__)
 
 _UPDATE: Final = assembled("index_update", "_index")
-_FORGET: Final = assembled("index_forget", "_index")
+_REMAKE: Final = assembled("index_remake", "_index")
+_SETTLE: Final = assembled("index_settle", "_index")
 _MARK: Final = assembled("index_mark", "_index")
 _STALE: Final = assembled("index_stale", "_index")
 
@@ -37,6 +38,9 @@ _SETTLED: Final = 60_000
 
 _MENDED: Final = 100
 _PURGED: Final = 100
+
+_ID_AT: Final = {b"f": 26, b"x": 9, b"w": 9, b"k": 1, b"o": 9, b"d": 9}
+"""Where in an entry the session's id begins, by the entry's letter."""
 
 Ask = Callable[[str], Awaitable[Known | None]]
 """Asks a session itself what the index must know."""
@@ -75,11 +79,8 @@ class SessionIndex:
 
     async def update(self, session_id: str, known: Known | None, mark: bytes = b"") -> None:
         """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
-        told: Sequence[Value] = ("", "", "", "", "")
-        if known is not None:
-            ends = b"" if known.ends is None else time_bytes(known.ends)
-            told = (known.birth, known.revision, known.operation, ends, known.document)
-        await self._connection.run(_UPDATE, [self._rows, self._entries, self.marks], session_id, mark, *told)
+        keys = [self._rows, self._entries, self.marks]
+        await self._connection.run(_UPDATE, keys, session_id, mark, *_told(known))
 
     async def arrive(self, session_id: str, known: Known, mark: bytes) -> None:
         """`update` after a commit that has happened: if it fails, readers mend it."""
@@ -88,18 +89,24 @@ class SessionIndex:
         except StoreUnavailableError as error:
             logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
 
-    async def forget_lost(self) -> None:
-        """Forget sessions that are not there, or not as the index knows them, and that no commit mends."""
+    async def remake(self) -> None:
+        """Make all rows anew from the sessions, whatever is in them, and take out entries of none.
+
+        What commits write meanwhile stays.
+        """
+        async for name, row in self._scanned("HSCAN", self._rows):
+            known = await self._ask(name.decode())
+            await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_told(known))
+        async for entry, _ in self._scanned("ZSCAN", self._entries):
+            if (start := _ID_AT.get(entry[:1])) is not None:
+                await self._connection.run(_SETTLE, [self._rows, self._entries], entry[start:], entry)
+
+    async def _scanned(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         cursor = b"0"
         while True:
-            cursor, found = await self._connection.command("HSCAN", self._rows, cursor, "COUNT", _MENDED)
-            for name, row in found.items():
-                birth, revision, *_ = row.split(b" ", 2)
-                session_id = name.decode()
-                known = await self._ask(session_id)
-                if known is None or (known.birth, known.revision) < (int(birth), int(revision)):
-                    keys = [self._rows, self._entries]
-                    await self._connection.run(_FORGET, keys, session_id, birth, revision)
+            cursor, found = await self._connection.command(command, key, cursor, "COUNT", _MENDED)
+            for pair in found.items() if isinstance(found, dict) else found:
+                yield pair
             if not int(cursor):
                 return
 
@@ -198,3 +205,11 @@ class SessionIndex:
         answer: Answer = await self._connection.run(script, keys, *args)
         assert isinstance(answer, list)
         return answer
+
+
+def _told(known: Known | None) -> Sequence[Value]:
+    """What scripts are told of a session; empty texts if there is none."""
+    if known is None:
+        return ("", "", "", "", "")
+    ends = b"" if known.ends is None else time_bytes(known.ends)
+    return (known.birth, known.revision, known.operation, ends, known.document)

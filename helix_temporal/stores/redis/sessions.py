@@ -177,10 +177,13 @@ class RedisSessions:
     async def rebuild_index(self) -> int:
         """Make the lists anew from the sessions themselves; how many there are.
 
-        Needed only where a server of a cluster lost acknowledged writes and others did not.  Sessions may
-        be read and written meanwhile; the call may be repeated.
+        Needed only where a line of a list is damaged, or a server of a cluster lost acknowledged writes and
+        others did not.  Sessions may be read and written meanwhile; the call may be repeated.
+
+        Raises:
+            StoreCorruptError: A session itself is damaged: it is named.  Restore or delete it, and repeat.
         """
-        await self._index.forget_lost()
+        await self._index.remake()
         count = 0
         async for session_id in self.scan():
             await self._index.update(session_id, await self._known(session_id))

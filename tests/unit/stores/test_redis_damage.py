@@ -162,3 +162,40 @@ async def test_a_damaged_payload_is_told(backend: RedisBackend, damage: str) -> 
     await connection.command("HSET", key, "p", DAMAGES[damage](whole))
     with pytest.raises(StoreCorruptError, match="payload"):
         await backend.payloads.get_payload("t", "p")
+
+
+async def test_lists_are_made_anew_where_a_row_is_damaged(backend: RedisBackend) -> None:
+    """Wherever it is; a wrong number of facets had kept the server busy for minutes."""
+    sessions = backend.sessions
+    await sessions.commit(change("other", expires_at=7, user_id="u"))
+    index, command = sessions._index, sessions._connection.command
+
+    async def listed() -> Any:
+        return await sessions.list_sessions(SessionQuery()), await sessions.list_expired(9, limit=9)
+
+    async def stored() -> Any:
+        return await command("HGETALL", index._rows), await command("ZRANGE", index._entries, 0, -1)
+
+    await sessions.rebuild_index()
+    sound, bytes_before = await listed(), await stored()
+    row = bytes_before[0][b"other"]
+    damaged = [row[:at] + bytes([row[at] ^ 0x01]) + row[at + 1 :] for at in range(len(row))]
+    damaged += [row[: len(row) // 2], b"", b"x"]
+    for each in damaged:
+        await command("HSET", index._rows, "other", each)
+        assert await sessions.rebuild_index() == 2
+        assert (await listed(), await stored()) == (sound, bytes_before), each
+
+
+async def test_a_commit_mends_the_damaged_row_of_its_session(backend: RedisBackend) -> None:
+    """A wrong number in it, too: the script that takes out its old entries is not kept busy."""
+    sessions = backend.sessions
+    index, command = sessions._index, sessions._connection.command
+    (row,) = (await command("HGETALL", index._rows)).values()
+    document = row.index(b"\n") + 1
+    wrong = [b"", b"x", row[: document + 20], row[: document + 33] + b"\xff" * 4 + row[document + 37 :]]
+    for revision, damaged in enumerate(wrong, 3):
+        await command("HSET", index._rows, "s", damaged)
+        await sessions.commit(change("s", revision, agent_type=f"v{revision}"))
+        (listed,) = (await sessions.list_sessions(SessionQuery())).sessions
+        assert listed.agent_type == f"v{revision}"

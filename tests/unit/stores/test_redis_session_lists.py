@@ -280,7 +280,7 @@ async def test_a_session_written_while_lists_are_made_anew_stays_in_them(
 
     with monkeypatch.context() as patched:
         patched.setattr(sessions._index, "_ask", ask)
-        await sessions._index.forget_lost()
+        await sessions._index.remake()
     assert await listed(sessions) == {"s": 1}
 
 

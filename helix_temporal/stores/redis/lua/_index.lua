@@ -18,22 +18,27 @@ local function now_ms()
   return now[1] * 1000 + math.floor(now[2] / 1000)
 end
 
--- Where in a row what the index must know begins, less one; the two texts before it.
+-- Where in a row what the index must know begins, less one; the two texts before it.  Nothing of one that is damaged.
 local function opened(row)
-  local operation, life = row:match('^%d+ %d+ (%d) (%d)\n')
+  local operation, life = row:match('^%d+ %d+ ([08]) ([08])\n')
+  if not operation then return end
   local at = row:find('\n', 1, true)
   local stop = at + operation
+  if stop + life > #row then return end
   return stop + life, row:sub(at + 1, stop), row:sub(stop + 1, stop + life)
 end
 
--- All entries of a row, as keys of a table.
+-- All entries of a row, as keys of a table; of one that is damaged, those that can be made out.
 local function entries_of(id, row)
   local found, at, operation, life = {}, opened(row)
+  if not at then return found end
   if operation ~= '' then found['o' .. operation .. id] = true end
   if life ~= '' then found['d' .. life .. id] = true end
-  if at == #row then return found end
+  if #row < at + 37 then return found end
   local created, updated = 'c' .. row:sub(at + 1, at + 8) .. id, 'u' .. row:sub(at + 9, at + 16) .. id
-  local flags, facets = row:byte(at + 17), struct.unpack('>I4', row, at + 34)
+  -- A wrong number would keep the server busy for minutes.
+  local most = math.floor((#row - at - 37) / 16)
+  local flags, facets = row:byte(at + 17), math.min(struct.unpack('>I4', row, at + 34), most)
   if flags % 2 == 1 then found['x' .. row:sub(at + 18, at + 25) .. id] = true end
   if flags % 4 >= 2 then found['w' .. row:sub(at + 26, at + 33) .. id] = true end
   if flags >= 4 then found['k' .. id] = true end
@@ -42,6 +47,10 @@ local function entries_of(id, row)
     found[facet .. created], found[facet .. updated] = true, true
   end
   return found
+end
+
+local function fresh_row(birth, revision, operation, life, known)
+  return birth .. ' ' .. revision .. ' ' .. #operation .. ' ' .. #life .. '\n' .. operation .. life .. known
 end
 
 local function in_parts(command, key, items)

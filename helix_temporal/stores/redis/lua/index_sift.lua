@@ -25,7 +25,9 @@ local function place(rest)
   if time == '' then return rest:sub(2) end
   local id = rest:sub(10)
   local row = redis.call('HGET', rows, id)
-  local at = opened(row) + (time == 'c' and 1 or 9)
+  local at = row and opened(row)
+  if not at then return ('\0'):rep(8) .. id end
+  at = at + (time == 'c' and 1 or 9)
   return row:sub(at, at + 7) .. id
 end
 

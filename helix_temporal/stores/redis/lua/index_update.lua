@@ -8,11 +8,12 @@ local row = redis.call('HGET', rows, id)
 local function is_due()
   if birth == '' then
     if not row then return false end
-    local _, _, life = opened(row)
-    return life ~= '' and struct.unpack('>I8', life) <= now_ms()
+    local at, _, life = opened(row)
+    return at and life ~= '' and struct.unpack('>I8', life) <= now_ms()
   end
   if not row then return true end
   local known, newest = row:match('^(%d+) (%d+) ')
+  if not known then return true end
   if known ~= birth then return tonumber(known) < tonumber(birth) end
   return tonumber(newest) <= tonumber(revision)
 end
@@ -22,7 +23,7 @@ if is_due() then
   if birth == '' then
     redis.call('HDEL', rows, id)
   else
-    local fresh = birth .. ' ' .. revision .. ' ' .. #ARGV[5] .. ' ' .. #ARGV[6] .. '\n' .. ARGV[5] .. ARGV[6] .. ARGV[7]
+    local fresh = fresh_row(birth, revision, ARGV[5], ARGV[6], ARGV[7])
     new = entries_of(id, fresh)
     redis.call('HSET', rows, id, fresh)
   end
