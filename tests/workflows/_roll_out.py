@@ -11,12 +11,16 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, agent_tool, tool
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.records import Record
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 
 _CONTEXT = multiprocessing.get_context("spawn")
+
+
+PAID = Usage(input_tokens=10, output_tokens=1)
+"""What each model call uses."""
 
 
 class Caller:
@@ -26,12 +30,13 @@ class Caller:
         """One step."""
         last = request.messages[-1]
         if last.role == "tool":
-            return ModelResponse(f"told: {last.text}")
+            return ModelResponse(f"told: {last.text}", usage=PAID)
         if not request.tools:
-            return ModelResponse(f"plain: {last.text}")
+            return ModelResponse(f"plain: {last.text}", usage=PAID)
         spec = request.tools[0]
         arguments: dict[str, Any] = {"task": last.text} if spec.name == "helper" else {}
-        return ModelResponse(tool_calls=(ToolCall(id="call-1", name=spec.name, arguments=arguments),))
+        call = ToolCall(id="call-1", name=spec.name, arguments=arguments)
+        return ModelResponse(tool_calls=(call,), usage=PAID)
 
 
 @tool

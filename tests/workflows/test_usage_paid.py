@@ -6,10 +6,15 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.client import SessionClient
+from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
+from helix_temporal.worker import connect
 from tests.workflows._desk import Desk, Gate, calls
-from tests.workflows.conftest import Stand
+from tests.workflows._roll_out import worker_processes
+from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_states import PAIRINGS, place, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -108,3 +113,25 @@ async def test_an_answer_that_nobody_takes_was_paid_for(place: Settings, sid: st
         used = await stand.sessions.usage(sid)
         assert used.in_thread.calls == 1
         assert used.in_thread.calls <= used.paid.calls <= meter.given
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["tooled", "added"])
+async def test_workers_that_are_killed_lose_no_use_of_what_stands_and_count_none_twice(
+    temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str, agent: str
+) -> None:
+    """Each dies once its step is in the thread; the next one finds the step, and its model is not asked."""
+    settings = make_settings(temporal_address, redis_url, s3, unique)
+    client, _ = await connect(settings)
+    options = SessionOptions(idle_timeout=120)
+    sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
+    asked = asyncio.create_task(sessions.ask(unique, "go", agent=agent, timeout=120))
+    for _ in range(2):
+        async with worker_processes(settings, ("dying",)) as (dying,):
+            await asyncio.to_thread(dying.join, 20)
+    async with worker_processes(settings, ("new",)):
+        assert (await asked).status is AskStatus.ANSWERED
+        used = await sessions.usage(unique)
+        answers = [each for each in await sessions.messages(unique) if each.role == "assistant"]
+    assert used.in_thread.calls == used.paid.calls == len(answers)
+    assert used.paid.tokens == Usage(input_tokens=10 * len(answers), output_tokens=len(answers))
