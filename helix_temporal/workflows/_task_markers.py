@@ -8,6 +8,11 @@ replay after them.  If it commands something else there, the workflow is stuck (
 
 A marker makes sure that the first task has a command.  It is that of a deprecated patch, which any replay
 accepts, with this module or without it: nothing depends on the module once the SDK is fixed.
+
+A query has a worker without the workflow in its cache run it up to the last event, also events for which no
+workflow task was started yet.  An update that comes with their task is then handled after them, and on replay
+before them.  Such a task is failed once: the SDK forgets the run, and does the task from the start of the
+history, as every later replay does.
 """
 
 from contextvars import ContextVar
@@ -20,6 +25,10 @@ _UNDONE_BY: Final = {"cancel_timer": "start_timer", "request_cancel_activity": "
 _current: Final[ContextVar["TaskMarkers | None"]] = ContextVar("helixtaskmarkers", default=None)
 
 
+class RunAheadError(RuntimeError):
+    """Fails one workflow task, which the server repeats."""
+
+
 class TaskMarkers:
     """Adds the markers to one workflow run.
 
@@ -29,11 +38,16 @@ class TaskMarkers:
 
     def __init__(self) -> None:
         self.wanted = False
-        self._task = -1
+        self._task, self._started, self._ahead = -1, (-1, -1), False
         self._empty, self._empty_before, self._hidden = True, True, False
 
     def activate(self, inner: Any, activation: Any) -> Any:
-        """Run an activation; add a marker if this workflow task and the one before have no command."""
+        """Run an activation; add a marker if this workflow task and the one before have no command.
+
+        Raises:
+            RunAheadError: A query had the run see events of this task before the task was started.
+        """
+        self._check_ahead(activation)
         token = _current.set(self)
         try:
             completion = inner.activate(activation)
@@ -43,8 +57,23 @@ class TaskMarkers:
             self._look_at(activation, completion.successful.commands)
         return completion
 
+    def _check_ahead(self, activation: Any) -> None:
+        if not _jobs(activation):
+            return
+        # Both are the started task's; the time alone is told by servers of before 1.20.
+        started = (activation.timestamp.ToNanoseconds(), activation.history_size_bytes)
+        if started == self._started:
+            longer = activation.history_length > self._task
+            self._ahead = self._ahead or (longer and not activation.is_replaying)
+        elif self._ahead and self.wanted:
+            raise RunAheadError(
+                "a query was answered from events of this task before it was started; it is done again, from "
+                "the start of the history"
+            )
+        self._started = started
+
     def _look_at(self, activation: Any, commands: Any) -> None:
-        jobs = {each.WhichOneof("variant") for each in activation.jobs} - _NO_EVENT
+        jobs = _jobs(activation)
         if not jobs:
             return
         if activation.history_length != self._task:
@@ -64,6 +93,11 @@ class TaskMarkers:
             marker = commands.add().set_patch_marker
             marker.patch_id, marker.deprecated = f"helix-task-{self._task}", True
             self._empty = False
+
+
+def _jobs(activation: Any) -> set[str]:
+    """Kinds of jobs that come from new events."""
+    return {each.WhichOneof("variant") for each in activation.jobs} - _NO_EVENT
 
 
 def keep_tasks_apart() -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from helix_temporal.workflows._task_markers import TaskMarkers, keep_tasks_apart
+from helix_temporal.workflows._task_markers import RunAheadError, TaskMarkers, keep_tasks_apart
 
 Fill = Callable[[Any], None]
 
@@ -36,7 +37,7 @@ class Run:
     """One workflow run, whose tasks command what each test says."""
 
     def __init__(self, *, session: bool = True) -> None:
-        self.markers, self._length = TaskMarkers(), 0
+        self.markers, self._length, self._started = TaskMarkers(), 0, 0
         self._session, self._fill = session, nothing
 
     def activate(self, act: Any) -> WorkflowActivationCompletion:
@@ -49,12 +50,20 @@ class Run:
         return completion
 
     def task(
-        self, fill: Fill, job: str = "resolve_activity", *, replaying: bool = False, same: bool = False
+        self,
+        fill: Fill,
+        job: str = "resolve_activity",
+        *,
+        replaying: bool = False,
+        same: bool = False,
+        started: bool = True,
     ) -> list[str]:
         """The patches of a task that has this job, and commands so."""
         self._length += 0 if same else 5
+        self._started += started and not same
         self._fill = fill  # type: ignore[assignment]
         activation = WorkflowActivation(history_length=self._length, is_replaying=replaying)
+        activation.timestamp.seconds = self._started
         getattr(activation.jobs.add(), job).SetInParent()
         commands = self.markers.activate(self, activation).successful.commands
         patches = [each.set_patch_marker for each in commands if each.HasField("set_patch_marker")]
@@ -118,3 +127,31 @@ def test_workflows_without_a_session_have_no_markers() -> None:
     """Their histories are their owner's."""
     run = Run(session=False)
     assert [run.task(nothing) for _ in range(3)] == [[], [], []]
+
+
+def test_a_task_whose_events_a_query_has_brought_before_is_failed_once() -> None:
+    """The SDK forgets the run then, and does it in the order of every later replay."""
+    run = Run()
+    run.task(timer, replaying=True)
+    run.task(timer, "cancel_workflow", started=False)
+    run.task(timer, same=True)
+    run.task(nothing, "query_workflow", same=True)
+    with pytest.raises(RunAheadError, match="done again"):
+        run.task(timer, "do_update")
+
+
+def test_tasks_that_were_started_are_never_failed() -> None:
+    """Whatever is replayed, or asked in between."""
+    run = Run()
+    run.task(timer, replaying=True)
+    run.task(timer, started=False, replaying=True)
+    for job in ("resolve_activity", "query_workflow", "do_update", "query_workflow", "signal_workflow"):
+        assert run.task(timer, job) == []
+
+
+def test_workflows_without_a_session_are_left_as_they_are() -> None:
+    """They are their owner's."""
+    run = Run(session=False)
+    run.task(timer, started=False)
+    run.task(timer, "cancel_workflow", started=False)
+    assert run.task(timer, "do_update") == []
