@@ -8,10 +8,17 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
-from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
+from temporalio.api.enums.v1 import (
+    EventType,
+    PendingActivityState,
+    PendingWorkflowTaskState,
+    TaskQueueType,
+)
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     GetWorkflowExecutionHistoryReverseRequest,
     ListNamespacesRequest,
@@ -40,6 +47,11 @@ _DEPTH: Final = 3
 _NAMESPACES: Final = 20
 _POLL_SECONDS: Final = 75.0
 """A worker asks for work at least once a minute; the server remembers it for five."""
+_TAKEN_SECONDS: Final = 5.0
+"""A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
+_EVENTS: Final = 50
+"""Of the newest ones of a history, in which is when a failing call was made."""
+_NO_POLLER: Final = "no poller seen"
 
 
 class Diagnosis:
@@ -68,12 +80,17 @@ class Diagnosis:
         except (RPCError, TimeoutError):
             return ""
 
-    async def no_worker(self, workflow_id: str) -> str:
-        """That no worker polls the execution's task queue, as one sentence; empty if one does."""
+    async def no_worker(self, workflow_id: str, waited: float = 0.0) -> str:
+        """That no worker polls the execution's task queue, as one sentence; empty if one does.
+
+        Args:
+            workflow_id: Whose.
+            waited: For so many seconds it was asked something that a worker would have taken.
+        """
         try:
             async with asyncio.timeout(_BUDGET):
                 described = await self._described(workflow_id)
-                return await self._no_worker(described.task_queue)
+                return await self._unpolled(described, waited)
         except (RPCError, TimeoutError):
             return ""
 
@@ -97,14 +114,19 @@ class Diagnosis:
                 return reason
 
     async def _watch(self, workflow_id: str) -> None:
-        said, pause = "", _FIRST_LOOK
+        said: list[Any] = []
+        pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
             pause = _NEXT_LOOK
-            reason = told(await self.failing(workflow_id)) or await self.no_worker(workflow_id)
-            if reason and reason.split(":")[0] != said:
+            missing, failing = await self.no_worker(workflow_id), await self.failing(workflow_id)
+            reason = "; ".join(filter(None, [missing, told(failing)]))
+            # That time went by is no news.
+            attempts = [(each.activity, each.attempt) for each in failing]
+            news = [missing.partition(" for ")[0], *attempts]
+            if reason and news != said:
                 _log.warning("%s is waited for: %s", workflow_id, reason)
-            said = reason.split(":")[0]
+            said = news
 
     async def _reasons(self, workflow_id: str) -> list[str]:
         try:
@@ -117,7 +139,7 @@ class Diagnosis:
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return [f"its last run is {described.status.name.lower()}"] if described.status else []
         failing = [_told(each) for each in await self._failing(described, None, _DEPTH)]
-        missing = await self._no_worker(described.task_queue)
+        missing = await self._unpolled(described)
         if missing:
             return [missing, *failing]
         return failing or await self._busy(described)
@@ -131,43 +153,53 @@ class Diagnosis:
         self, described: WorkflowExecutionDescription, workflow_id: str | None, depth: int
     ) -> list[FailingCall]:
         raw = described.raw_description
-        found = [
-            await self._failing_call(each, workflow_id)
-            for each in raw.pending_activities
-            if each.HasField("last_failure")
-        ]
-        if raw.HasField("pending_workflow_task") and raw.pending_workflow_task.attempt > 1:
-            found.append(await self._failing_task(described, workflow_id))
+        failed = [each for each in raw.pending_activities if each.HasField("last_failure")]
+        stuck = raw.HasField("pending_workflow_task") and raw.pending_workflow_task.attempt > 1
+        events = await self._newest_events(described) if failed or stuck else []
+        found = [await self._failing_call(each, workflow_id, events) for each in failed]
+        if stuck:
+            found.append(await self._failing_task(described, workflow_id, events))
         for child in raw.pending_children if depth else ():
             below = await self._described(child.workflow_id)
             found += await self._failing(below, child.workflow_id, depth - 1)
         return found
 
-    async def _failing_call(self, pending: PendingActivityInfo, workflow_id: str | None) -> FailingCall:
+    async def _newest_events(self, described: WorkflowExecutionDescription) -> list[HistoryEvent]:
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=described.raw_description.workflow_execution_info.execution,
+            maximum_page_size=_EVENTS,
+        )
+        service = self._client.workflow_service
+        found = await service.get_workflow_execution_history_reverse(request, timeout=_RPC)
+        return list(found.history.events)
+
+    async def _failing_call(
+        self, pending: PendingActivityInfo, workflow_id: str | None, events: list[HistoryEvent]
+    ) -> FailingCall:
         error = await self._client.data_converter.decode_failure(pending.last_failure)
+        # Its own scheduled_time is that of the newest attempt.
+        made = (
+            _ms(event.event_time)
+            for event in events
+            if event.activity_task_scheduled_event_attributes.activity_id == pending.activity_id
+        )
         return FailingCall(
             activity=pending.activity_type.name,
             attempt=pending.attempt,
             error=error_text(error),
             worker=pending.last_worker_identity,
-            since=_ms(pending.scheduled_time) if pending.HasField("scheduled_time") else 0,
+            since=next(made, 0),
             workflow_id=workflow_id,
         )
 
     async def _failing_task(
-        self, described: WorkflowExecutionDescription, workflow_id: str | None
+        self, described: WorkflowExecutionDescription, workflow_id: str | None, events: list[HistoryEvent]
     ) -> FailingCall:
         """A workflow task that fails again and again: a worker without the pack, or a bug in a workflow."""
         pending = described.raw_description.pending_workflow_task
-        request = GetWorkflowExecutionHistoryReverseRequest(
-            namespace=self._client.namespace,
-            execution=described.raw_description.workflow_execution_info.execution,
-            maximum_page_size=20,
-        )
-        service = self._client.workflow_service
-        history = await service.get_workflow_execution_history_reverse(request, timeout=_RPC)
         text, worker = "the workflow task failed", ""
-        for event in history.history.events:
+        for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
                 text = error_text(await self._client.data_converter.decode_failure(failed.failure))
@@ -195,17 +227,31 @@ class Diagnosis:
 
     # -- workers
 
-    async def _no_worker(self, queue: str) -> str:
-        """Where no worker polls: the queue and the namespace, and where the workers are instead."""
+    async def _unpolled(self, described: WorkflowExecutionDescription, waited: float = 0.0) -> str:
+        """`_no_worker` of an execution's queue, by what waits there for a worker."""
+        raw, now = described.raw_description, time.time()
+        task = raw.pending_workflow_task
+        if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
+            waited = max(waited, now - _ms(task.original_scheduled_time) / 1000)
+        silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
+        return await self._no_worker(described.task_queue, silent)
+
+    async def _no_worker(self, queue: str, silent: float = _POLL_SECONDS) -> str:
+        """Where no worker polls: the queue and the namespace, and where the workers are instead.
+
+        Args:
+            queue: Which.
+            silent: Workers that have not asked for work for so many seconds are gone.
+        """
         namespace = self._client.namespace
         pollers = await self._pollers(queue, namespace)
         if pollers:
             newest = max(pollers, key=lambda each: _ms(each.last_access_time))
-            silent = time.time() - _ms(newest.last_access_time) / 1000
-            if silent < _POLL_SECONDS:
+            ago = time.time() - _ms(newest.last_access_time) / 1000
+            if ago < silent:
                 return ""
             return (
-                f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {silent:.0f} s; "
+                f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {ago:.0f} s; "
                 f"the last was {newest.identity!r}: does it still run?"
             )
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
@@ -254,6 +300,24 @@ def error_text(error: BaseException) -> str:
     return f"{kind}: {text}"[:MAX_ERROR_TEXT]
 
 
+def without_worker(error: RPCError) -> bool:
+    """Whether the server itself says that no worker polls: it waits for none then."""
+    return error.status is RPCStatusCode.FAILED_PRECONDITION and _NO_POLLER in str(error)
+
+
+async def look_up_namespace(client: Client) -> None:
+    """Refuse a namespace that the server does not have; what else keeps it from answering shows later.
+
+    Raises:
+        InvalidConfigError: It does not have it.
+    """
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    try:
+        await client.workflow_service.describe_namespace(request, timeout=_RPC)
+    except RPCError as error:
+        check_namespace(client, error)
+
+
 def check_namespace(client: Client, error: RPCError) -> None:
     """Refuse a namespace that the server does not have; other errors pass.
 
@@ -270,9 +334,9 @@ def check_namespace(client: Client, error: RPCError) -> None:
 
 def _told(call: FailingCall) -> str:
     where = f" of {call.workflow_id}" if call.workflow_id else ""
-    by = f" at worker {call.worker!r}" if call.worker else ""
     since = f", since {_ago(call.since)}" if call.since else ""
-    return f"{call.activity}{where} fails, attempt {call.attempt}{by}{since}: {call.error}"
+    by = f", last at worker {call.worker!r}" if call.worker else ""
+    return f"{call.activity}{where} fails, attempt {call.attempt}{since}{by}: {call.error}"
 
 
 def told(calls: Iterable[FailingCall]) -> str:

@@ -32,7 +32,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
-from helix_temporal._diagnosis import Diagnosis, check_namespace, told
+from helix_temporal._diagnosis import Diagnosis, check_namespace, told, without_worker
 from helix_temporal.activities.executions import refuse_execution
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
@@ -133,6 +133,7 @@ class Updates:
             InvalidConfigError: The server does not have the client's namespace.
         """
         for left in range(_QUERIES - 1, -1, -1):
+            began = time.monotonic()
             try:
                 return await self.look(session_id, _QUERY_SECONDS)
             except RPCError as error:
@@ -141,8 +142,10 @@ class Updates:
                     raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
                 if error.status not in PASSING:
                     raise
-                if why := await self.diagnosis.no_worker(self.handle(session_id).id):
-                    raise NoWorkerError(f"session {session_id!r}: {why}") from error
+                waited = time.monotonic() - began
+                why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
+                if why or without_worker(error):
+                    raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
                     raise
         raise AssertionError("unreachable")  # pragma: no cover

@@ -437,8 +437,8 @@ class FailingCall(Model):
         activity: Its type, such as ``helix.sessions.run_step``.
         attempt: Number of the attempt under way, or that comes next.
         error: Type and text of the newest failure, cut at 500 characters.
-        worker: Identity of the worker that it was at.
-        since: When the call was made first, in ms.
+        worker: Identity of the worker that the newest failure was at; it may be gone.
+        since: When the call was made first, in ms; 0 where the newest events of the history do not tell.
         workflow_id: Of the sub-agent's session whose call it is; None: of the session itself.
     """
 

@@ -1,16 +1,19 @@
 """Bugs of an application, and workers that are missing, as whoever asks gets to know of them."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
 from helix_temporal import _diagnosis, _updates
+from helix_temporal._diagnosis import Diagnosis
 from helix_temporal.agents import (
     Agent,
     ContextPolicy,
@@ -25,7 +28,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import InvalidConfigError, ModelUnavailableError, NoWorkerError
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.sessions import AskStatus, FailingCall, SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows.conftest import TIMEOUTS, make_settings
@@ -193,6 +196,15 @@ async def test_a_time_out_and_the_status_tell_the_last_failure(served: Served, u
     assert failing.worker
 
 
+async def test_a_failing_call_is_told_with_the_age_of_its_first_attempt(served: Served, unique: str) -> None:
+    """After so many attempts ``since 0 s`` says that nothing is wrong."""
+    began = time.time() * 1000
+    with pytest.raises(TimeoutError, match=r"attempt \d, since [34] s"):
+        await served.sessions.ask(unique, "hello", agent="away", timeout=4)
+    (failing,) = (await served.sessions.status(unique)).failing
+    assert -1000 < failing.since - began < 2000
+
+
 async def test_a_models_budget_ends_its_attempts(served: Served, unique: str) -> None:
     """`model_schedule_to_close`: the last failure is told, not that time was up."""
     result = await served.sessions.ask(unique, "hello", agent="away", timeout=30)
@@ -258,6 +270,37 @@ async def test_a_read_that_nobody_serves_ends(
     nobody = SessionClient(served.client, task_queue=unique)
     with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
         await nobody.history(unique)
+
+
+async def test_a_worker_that_is_gone_is_told_of_soon(
+    served: Served, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server remembers whom it saw for minutes; what nobody takes says more."""
+    monkeypatch.setattr(_diagnosis, "_UNSERVED", 1.0)
+    settings = served.plugin.settings.model_copy(update={"task_queue": unique})
+    async with session_worker(settings, [Agent(name="busy", model=BUSY)], drain=1.0) as short:
+        assert (await short.sessions.ask(unique, "hello", agent="busy", timeout=30)).text == "at last"
+    sessions = SessionClient(served.client, task_queue=unique)
+    began = time.monotonic()
+    with pytest.raises(NoWorkerError, match=f"no worker has polled task queue '{unique}'"):
+        await sessions.status(unique)
+    assert time.monotonic() - began < 15
+    with pytest.raises(NoWorkerError, match=f"no worker has polled task queue '{unique}'"):
+        await sessions.history(unique)
+    assert time.monotonic() - began < 30
+
+
+async def test_the_log_names_the_missing_worker_before_the_call_that_failed_at_it(
+    served: Served, unique: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker of the newest failure is the one that is gone."""
+    monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.5)
+    call = FailingCall(activity="slow_lookup", attempt=2, error="TimeoutError: activity Heartbeat timeout")
+    monkeypatch.setattr(Diagnosis, "failing", AsyncMock(return_value=(call,)))
+    with pytest.raises(TimeoutError):
+        await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="busy", timeout=2)
+    assert f"is waited for: no worker polls task queue '{unique}'" in caplog.text
+    assert "slow_lookup fails" in caplog.text
 
 
 async def test_a_namespace_that_is_not_there_is_told(served: Served, unique: str) -> None:

@@ -7,7 +7,7 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWor
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.errors import NoWorkerError, SessionNotFoundError
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 class Losing(Interceptor):
     """Loses so many queries, as a server does where a run ends under them."""
 
-    def __init__(self, times: int, status: RPCStatusCode) -> None:
-        self.left, self.status, self.asked = times, status, 0
+    def __init__(self, times: int, status: RPCStatusCode, said: str = "lost") -> None:
+        self.left, self.status, self.said, self.asked = times, status, said, 0
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
         """Listen to queries."""
@@ -28,7 +28,7 @@ class Losing(Interceptor):
                 losing.asked += 1
                 if losing.left:
                     losing.left -= 1
-                    raise RPCError("lost", losing.status, b"")
+                    raise RPCError(losing.said, losing.status, b"")
                 return await self.next.query_workflow(input)
 
         return Listening(next)
@@ -55,6 +55,14 @@ async def test_a_session_that_answers_no_query_is_told(stand: Stand, sid: str) -
     with pytest.raises(RPCError, match="lost"):
         await sessions_of(stand, losing).status(sid)
     assert losing.asked == 3
+
+
+async def test_that_no_worker_polls_is_taken_from_the_server(stand: Stand, sid: str) -> None:
+    """It knows of polls that broke off before their age tells."""
+    losing = Losing(9, RPCStatusCode.FAILED_PRECONDITION, "no poller seen for task queue recently")
+    with pytest.raises(NoWorkerError, match="no poller seen"):
+        await sessions_of(stand, losing).status(sid)
+    assert losing.asked == 1
 
 
 async def test_a_session_that_never_was_is_asked_once(stand: Stand, sid: str) -> None:
