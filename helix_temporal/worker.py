@@ -12,6 +12,7 @@ from typing import Any, Final
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from helix_temporal._diagnosis import look_up_namespace
 from helix_temporal._setting_rules import redacted
 from helix_temporal.agents import Agent
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
@@ -62,7 +63,7 @@ class HelixWorker:
     """
 
     def __init__(self, client: Client, plugin: HelixPlugin, *, drain: float = 10.0, **options: Any) -> None:
-        self._plugin = plugin
+        self._client, self._plugin = client, plugin
         self._health = _HealthFile(plugin.settings.health_file)
         options.setdefault("task_queue", plugin.settings.task_queue)
         options.setdefault("graceful_shutdown_timeout", timedelta(seconds=drain))
@@ -74,9 +75,11 @@ class HelixWorker:
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError: A server would lose data.
             StoreUnavailableError: A server does not answer.
-            InvalidConfigError: The health file cannot be written.
+            InvalidConfigError: The health file cannot be written, or the server does not have the namespace.
         """
         try:
+            # A worker that finds it missing itself cancels the block, which cannot say why.
+            await look_up_namespace(self._client)
             await self._plugin.backends.check()
             self._health.start()
         except BaseException:

@@ -149,6 +149,7 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
         (["worker", "shop:NUMBER"], {}, "'shop:NUMBER' is int; an Agent or a list of agents expected"),
         (["worker", "json"], {}, "agents: 'json' has none"),
         (["worker", "shop"], {"HELIX_HEALTH_FILE": "/no/such/place"}, "health_file: '/no/such/place'"),
+        (["worker", "shop"], {"HELIX_TEMPORAL_NAMESPACE": "nope"}, "InvalidConfigError: namespace 'nope'"),
         (["maintenance", "--sweep", "0.1"], {}, "InvalidConfigError: "),
     ],
 )
