@@ -354,7 +354,7 @@ GUARDS = {
         Guard(closed, 1000, _FINISHING),
         Guard(evict_compare, 200),
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=72),
-        Guard(confirmed_step, 2000, _SWEPT, exit_mode=True, known=96),
+        Guard(confirmed_step, 5000, _SWEPT, exit_mode=True, known=3060),
         Guard(kept_step, 1000, known=24),
         Guard(kept_turn, 100, known=17),
         Guard(committed_stays, 100),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from helix_temporal.activities._payloads import FAR
+from helix_temporal.errors import NotServedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle
@@ -144,8 +145,9 @@ class SimCalls:
         return await self._temporal.activity("tool", work)
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
-        """Never: all workers have the same agents."""
-        raise AssertionError(f"agent {request.agent!r} has all its tools everywhere")
+        """No worker has the tool: the model made it up, and all workers have the same agents."""
+        await self.pause(60)
+        raise NotServedError(f"agent {request.agent!r} has no tool {', '.join(request.tools)}")
 
     async def pause(self, seconds: float) -> None:
         """A timer."""
