@@ -234,7 +234,14 @@ class Diagnosis:
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
             waited = max(waited, now - _ms(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        return await self._no_worker(described.task_queue, silent)
+        missing = await self._no_worker(described.task_queue, silent)
+        if missing and described.task_queue != self._task_queue:
+            missing += (
+                f"; {described.id} was started there, not on task queue {self._task_queue!r} of this client, "
+                "and stays until its run ends: serve that queue, or terminate the run (its thread is kept) "
+                "and ask again with the same message id, or delete the session"
+            )
+        return missing
 
     async def _no_worker(self, queue: str, silent: float = _POLL_SECONDS) -> str:
         """Where no worker polls: the queue and the namespace, and where the workers are instead.

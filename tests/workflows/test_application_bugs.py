@@ -24,7 +24,7 @@ from helix_temporal.agents import (
     TextDelta,
     tool,
 )
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import InvalidConfigError, ModelUnavailableError, NoWorkerError
 from helix_temporal.models.messages import ToolCall
@@ -259,6 +259,10 @@ async def test_a_session_that_runs_on_another_queue_is_found_there(served: Serve
     assert f"no worker polls task queue '{unique}'" in str(caught.value)
     queue = served.plugin.settings.task_queue
     assert f"workers poll task queue '{queue}' there" in str(caught.value)
+    assert f"was started there, not on task queue '{queue}' of this client" in str(caught.value)
+    assert "terminate the run" in str(caught.value)
+    await served.client.get_workflow_handle(workflow_id(unique)).terminate()
+    assert (await served.sessions.ask(unique, "hello", agent="busy", timeout=30)).text == "at last"
 
 
 async def test_a_read_that_nobody_serves_ends(
