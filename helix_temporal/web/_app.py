@@ -20,10 +20,12 @@ from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
     HelixError,
+    InvalidCursorError,
     InvalidIdError,
     InvalidMessageError,
     InvalidRequestError,
     NotFoundError,
+    NoWorkerError,
     SessionExpiredError,
     StoreUnavailableError,
     TooLargeError,
@@ -43,11 +45,11 @@ Authorise = Callable[[Request, str], Awaitable[bool]]
 
 _STATUS: Final = (
     (TooLargeError, 413),
-    ((InvalidIdError, InvalidRequestError, InvalidMessageError), 400),
+    ((InvalidIdError, InvalidRequestError, InvalidMessageError, InvalidCursorError), 400),
     (NotFoundError, 404),
     ((ConflictError, ForeignDeploymentError), 409),
     (SessionExpiredError, 410),
-    ((StoreUnavailableError, TimeoutError), 503),
+    ((StoreUnavailableError, NoWorkerError, TimeoutError), 503),
 )
 
 
@@ -67,7 +69,8 @@ def create_sse_app(
     ``GET  /sessions/{id}/events``              server-sent events; ``after``, ``until``, ``run_id``
                                                 and ``message_id`` as for `SessionClient.stream`, but
                                                 ``until`` is ``closed`` unless it is given
-    ``GET  /sessions/{id}/messages``            finished turns: ``start``, ``limit``, ``backward``
+    ``GET  /sessions/{id}/messages``            finished turns: ``start``, ``limit``, ``backward``,
+                                                ``cursor``
     ``POST /sessions/{id}/messages``            ``{"text", "message_id"?}``: 202 ``{"message_id"}``
     ``GET  /sessions/{id}/pending``             calls that wait for a client or a person
     ``POST /sessions/{id}/tool-results``        ``{"call", "result"?, "error"?, "submission_id"?}``
@@ -275,12 +278,12 @@ async def _chunk_at(client: SessionClient, session_id: str, sequence: int) -> An
 def _place(text: str | None) -> After | None:
     if text is None or text == "turn":
         return cast("After | None", text)
-    return _number(text, "after")
+    return _number(text, "after, the sequence of an event,")
 
 
 def _number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidRequestError(f"{what} is no number: give the sequence of an event")
+        raise InvalidRequestError(f"{what} is no number from 0 on")
     return int(text)
 
 

@@ -239,6 +239,8 @@ LONG = "x" * 600
         ("POST", "approvals", {"approval_id": "c", "approved": True, "submission_id": LONG}),
         ("POST", "messages", {"text": "hello", "message_id": LONG}),
         ("GET", "events?after=-1", None),
+        ("GET", "messages?cursor=zz", None),
+        ("GET", "messages?limit=abc", None),
     ],
 )
 async def test_what_is_out_of_bounds_is_the_callers_mistake(
@@ -249,5 +251,5 @@ async def test_what_is_out_of_bounds_is_the_callers_mistake(
     async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         found = await http.request(method, f"/sessions/s1/{path}", json=body)
     assert found.status_code == 400
-    assert found.json()["error"] in {"InvalidRequestError", "InvalidIdError"}
+    assert found.json()["error"] in {"InvalidRequestError", "InvalidIdError", "InvalidCursorError"}
     assert LONG not in found.text
