@@ -78,6 +78,7 @@ class Answering(TakingBack):
             ``expired``; or ``not_pending``.  A session remembers its newest 32 answered calls.
 
         Raises:
+            InvalidRequestError: The call waits for an approval: `submit_approval` gives it.
             TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
             TooLargeError: The result, or its parts, exceed 1 MiB as JSON, or the error 8 KiB.
             SessionNotFoundError: The session never ran.
@@ -111,8 +112,11 @@ class Answering(TakingBack):
         """Let a tool run, or not; ``approval_id`` is the pending call's id.
 
         Otherwise as `submit_tool_result`.
+
+        Raises:
+            InvalidRequestError: The call waits for a result: `submit_tool_result` gives it.
         """
-        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
+        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex, "outcome": "approved"}
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         session_id = await self._woken_from(session_id, agent)

@@ -253,7 +253,7 @@ def _known(call: PendingClientToolCall) -> KnownCall:
     answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
     said = response.result if isinstance(response.result, str) else None
     if call.kind == "approval":
-        if outcome == "result":
+        if outcome == "approved":
             return KnownCall(at=0, answered=answered)
         text = f"{DENIED} {response.error or said or ''}".strip()
         return KnownCall(at=0, result=ToolResult(text=text, is_error=True), answered=answered)

@@ -140,11 +140,11 @@ class ClientToolResponse(StoredModel):
     """What a client gave for a tool call that it was asked to execute or to approve.
 
     Attributes:
-        outcome: ``denied`` is for approvals.
+        outcome: ``approved`` and ``denied`` answer an approval, and nothing else does; the others a call.
         result: JSON, at most 1 MiB; for an approval the reason may be here.
     """
 
-    outcome: Literal["result", "error", "denied"] = "result"
+    outcome: Literal["result", "error", "approved", "denied"] = "result"
     result: CheckedValue = None
     error: Text | None = Field(default=None, max_length=MAX_ERROR_TEXT)
 
@@ -169,7 +169,7 @@ class CompletedClientToolCall(StoredModel):
     """Remembers that a call was answered, so that a late or repeated answer is told so."""
 
     tool_call_id: Id
-    outcome: Literal["result", "error", "denied", "expired"]
+    outcome: Literal["result", "error", "approved", "denied", "expired"]
     completed_at: Millis = 0
     result_hash: Text = ""
 

@@ -4,11 +4,12 @@ These models are in workflow histories: fields are added with defaults, never re
 default never changes, since fields that were not set are not written.  Times are milliseconds since 1970.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._base import Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
@@ -20,8 +21,13 @@ from helix_temporal.models.tool_results import ToolResult
 CallKind = Literal["client", "approval"]
 """What is wanted: the tool's result, or leave to run it."""
 
-Outcome = Literal["result", "error", "denied", "expired"]
+Outcome = Literal["result", "error", "approved", "denied", "expired"]
 """How a call was answered; ``expired`` is nobody did in time."""
+
+_ANSWERS: Final[Mapping[CallKind, tuple[str, ...]]] = {
+    "client": ("result", "error"),
+    "approval": ("approved", "denied"),
+}
 
 REMEMBERED_CALLS: Final = 32
 """Answered calls that a session remembers, to tell late and repeated answers apart."""
@@ -155,7 +161,7 @@ class SubmitInput(Model):
 
     Attributes:
         call: The pending call's id.
-        outcome: ``denied`` is for approvals; of those a ``result`` is leave to run.
+        outcome: Of a kind that the call takes: see `check_outcome`.
         text: The result as text, or what went wrong.
         parts: The result as parts.
         ref: Names a payload that holds the result.
@@ -165,13 +171,29 @@ class SubmitInput(Model):
     """
 
     call: Annotated[str, Field(min_length=1, max_length=512)]
-    outcome: Literal["result", "error", "denied"] = "result"
+    outcome: Literal["result", "error", "approved", "denied"] = "result"
     text: str = ""
     parts: list[dict[str, JsonValue]] | None = None
     ref: str | None = None
     by: Annotated[str, Field(max_length=256)] = ""
     wait: bool = False
     route: tuple[Id, ...] = ()
+
+
+def check_outcome(call: str, kind: CallKind, outcome: str) -> None:
+    """Refuse an answer of another kind than the call wants: no result is leave to run, whatever it says.
+
+    Raises:
+        InvalidRequestError: A result, or an error, for an approval; or an approval for anything else.
+    """
+    fitting = _ANSWERS[kind]
+    if outcome in fitting:
+        return
+    wanted, by = ("approval", "submit_approval") if kind == "approval" else ("result", "submit_tool_result")
+    raise InvalidRequestError(
+        f"call {call!r} waits for the {wanted} that is given by {by}, or in a session store by the outcome "
+        f"{fitting[0]!r} or {fitting[1]!r}; not for {outcome!r}"
+    )
 
 
 def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> PendingCall:

@@ -14,6 +14,7 @@ from helix_temporal.models.states import Submission
 from helix_temporal.models.suspensions import (
     REMEMBERED_CALLS,
     AnsweredCall,
+    CallKind,
     ChildWait,
     PendingCall,
     SubmitInput,
@@ -145,6 +146,10 @@ class ChildWaits:
     def has(self, call: str) -> bool:
         """Whether a call is one of a sub-agent."""
         return any(each.id == call for each in self.pending())
+
+    def kind_wanted(self, call: str) -> CallKind | None:
+        """Of the answer that a call of a sub-agent takes; None if it is none of one."""
+        return next((each.kind for each in self.pending() if each.id == call), None)
 
     async def submit(
         self, request: SubmitInput, thread_id: str, closing: Callable[[], bool]

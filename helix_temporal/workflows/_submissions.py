@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import canonical, check_json, check_text
@@ -11,10 +12,11 @@ from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubm
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
-from helix_temporal.models.suspensions import RESUME, SubmitInput
+from helix_temporal.models.suspensions import RESUME, SubmitInput, check_outcome
 from helix_temporal.workflows._child_waits import reply_to
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
 
+_KINDS: Final = "answers-are-of-the-kind-wanted"
 MAX_HELD_BYTES: Final = 1024 * 1024
 """Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
@@ -56,6 +58,7 @@ class Submissions:
         workflow.set_signal_handler("submitted", self._on_submitted)
 
     def _check(self, request: SubmitInput) -> None:
+        self._check_kind(request)
         limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
         check_size(
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
@@ -71,20 +74,32 @@ class Submissions:
         if request.ref is not None and is_message_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
+    def _check_kind(self, request: SubmitInput) -> None:
+        """Refuse an answer that is not of the kind that the call wants, as far as the call is known here.
+
+        Raises:
+            InvalidRequestError: It is of another kind.
+        """
+        kind = self._live.waits.kind_wanted(request.call) or self._live.below.kind_wanted(request.call)
+        if kind is not None:
+            check_outcome(request.call, kind, request.outcome)
+
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
         await self._ready_for(request)
         if not self._live.closing:
             self._live.check_not_expired(self._session_id)
-        return await self._take(request)
+        return await self._take(request, checked=False)
 
     async def _ready_for(self, request: SubmitInput) -> None:
         await workflow.wait_condition(lambda: self._live.closing or self._knows(request.call))
 
-    async def _take(self, request: SubmitInput) -> SubmitReply:
+    async def _take(self, request: SubmitInput, *, checked: bool = True) -> SubmitReply:
         live = self._live
         await self._ready_for(request)
         if live.closing:
             return self._ending()
+        if not checked:
+            self._refuse_other_kinds(request)
         if request.call == RESUME:
             live.below.wake_all(request)
         rounds, submission = live.rounds, live.waits.submit(request)
@@ -97,6 +112,18 @@ class Submissions:
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
         return self._reply(submission)
+
+    def _refuse_other_kinds(self, request: SubmitInput) -> None:
+        """As the validator, which did not know the calls of a session that was not open yet.
+
+        Raises:
+            ApplicationError: An `InvalidRequestError`, as an update tells it.
+        """
+        try:
+            self._check_kind(request)
+        except InvalidRequestError as error:
+            if workflow.patched(_KINDS):
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
 
     def _ending(self) -> SubmitReply:
         why = self._live.unopened

@@ -13,6 +13,7 @@ from helix_temporal.models.suspensions import (
     NO_ANSWER,
     REMEMBERED_CALLS,
     AnsweredCall,
+    CallKind,
     KnownCall,
     PendingCall,
     SubmitInput,
@@ -140,6 +141,12 @@ class Waits:
         """Whether the call waits, or was answered."""
         return call in self._memory or any(each.id == call for each in self._waiting())
 
+    def kind_wanted(self, call: str) -> CallKind | None:
+        """Of the answer that this call still takes; None if it takes none."""
+        now = self._clock()
+        open_calls = (each for each in self._unanswered() if not is_past(each.until, now))
+        return next((each.kind for each in open_calls if each.id == call), None)
+
     def submit(self, request: SubmitInput) -> Submission:
         """Take an answer, once; whoever comes later is told when the first one came."""
         now = self._clock()
@@ -159,7 +166,9 @@ class Waits:
             return Submission(status="expired")
         outcome = request.outcome
         answered = AnsweredCall(id=call.id, when=now, **_set(outcome=outcome, by=request.by))
-        result = None if call.kind == "approval" and outcome == "result" else _result(call, request)
+        # Histories of before there was "approved" have a result there.
+        runs = call.kind == "approval" and outcome in {"approved", "result"}
+        result = None if runs else _result(call, request)
         self._know(KnownCall(at=call.at, answered=answered, **_set(result=result)))
         return Submission(status="submitted", completed_at=now)
 

@@ -1,7 +1,10 @@
 """What waits, and answers to it: each counts once, and all else is told why it does not."""
 
+from contextlib import nullcontext
+
 import pytest
 
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import SuspendedTurn
@@ -9,8 +12,10 @@ from helix_temporal.models.suspensions import (
     NO_ANSWER,
     REMEMBERED_CALLS,
     AnsweredCall,
+    CallKind,
     SubmitInput,
     WaitingCall,
+    check_outcome,
 )
 from helix_temporal.models.tool_results import ToolResult
 from helix_temporal.workflows._waits import Waits
@@ -57,11 +62,45 @@ def test_an_approved_call_may_run(waits: Waits) -> None:
     """Once it was approved, and once."""
     waits.begin(turn(APPROVAL, calls=2))
     waits.found(0, ToolResult(text="done"))
-    waits.submit(SubmitInput(call="p"))
+    waits.submit(SubmitInput(call="p", outcome="approved"))
     assert (waits.to_run(), waits.ready) == ([1], True)
     waits.found(1, ToolResult(text="ran"))
     assert waits.to_run() == []
-    assert waits.answers()[1].outcome == "result"
+    assert waits.answers()[1].outcome == "approved"
+
+
+def test_a_call_wants_one_kind_of_answer_until_it_has_one(waits: Waits, clock: Clock) -> None:
+    """What is answered, or late, wants none: whoever comes then is told so, whatever he brings."""
+    waits.begin(turn(CLIENT, APPROVAL, HURRY))
+    assert [waits.kind_wanted(call) for call in ("c", "p", "h", "x")] == [
+        "client",
+        "approval",
+        "client",
+        None,
+    ]
+    waits.submit(SubmitInput(call="p", outcome="approved"))
+    clock.now += HOUR
+    assert [waits.kind_wanted(call) for call in ("c", "p", "h")] == ["client", None, None]
+
+
+OUTCOMES = ("result", "error", "approved", "denied", "expired")
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize(
+    ("kind", "fitting", "by"),
+    [
+        ("client", {"result", "error"}, "submit_tool_result"),
+        ("approval", {"approved", "denied"}, "submit_approval"),
+    ],
+)
+def test_an_answer_of_another_kind_is_refused(
+    kind: CallKind, fitting: set[str], by: str, outcome: str
+) -> None:
+    """Whoever gave it is told what to call instead."""
+    refused = nullcontext() if outcome in fitting else pytest.raises(InvalidRequestError, match=by)
+    with refused:
+        check_outcome("c", kind, outcome)
 
 
 @pytest.mark.parametrize("outcome", ["denied", "error"])

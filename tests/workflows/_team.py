@@ -136,6 +136,7 @@ class Team:
             Agent(name="asker", model=self, tools=[ask_user()]),
             Agent(name="hurried", model=self, tools=[ask_user(answer_within=1)]),
             leads("approved", agent_tool("helper", agent="helper", approval=True)),
+            leads("approved-below", agent_tool("helper", agent="approved")),
             leads("serial", agent_tool("helper", agent="helper"), parallel_tools=False),
             leads("asks", agent_tool("helper", agent="asker")),
             leads("asks-on", agent_tool("helper", agent="asker", thread="continue")),

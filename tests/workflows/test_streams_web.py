@@ -4,6 +4,7 @@ import json
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.web import create_sse_app
@@ -82,3 +83,22 @@ async def test_a_message_for_an_expired_session_is_refused(stand: Stand, desk: D
         approved = await http.post(f"/sessions/{sid}/approvals", json=approval)
     assert (sent.status_code, sent.json()["error"]) == (410, "SessionExpiredError")
     assert (approved.status_code, approved.json()["error"]) == (410, "SessionExpiredError")
+
+
+async def test_a_result_is_not_taken_for_an_approval(stand: Stand, desk: Desk, sid: str) -> None:
+    """An application that lets a user answer, and not approve, tells the two by their addresses."""
+    desk.scripts[sid] = asks_once(WIPE)
+    (call,) = await left(stand, sid)
+
+    async def may_answer(request: Request, session_id: str) -> bool:
+        return not request.url.path.endswith("/approvals")
+
+    app = create_sse_app(stand.client(suspend="exit"), agent="people", authorise=may_answer)
+    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        approval = {"approval_id": call.id, "approved": True}
+        assert (await http.post(f"/sessions/{sid}/approvals", json=approval)).status_code == 403
+        for said in ({"result": "no thanks"}, {"result": ""}, {}):
+            refused = await http.post(f"/sessions/{sid}/tool-results", json={"call": call.id, **said})
+            assert refused.status_code == 400
+            assert "submit_approval" in refused.text
+    assert desk.contexts[sid] == []

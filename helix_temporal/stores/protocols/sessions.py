@@ -238,6 +238,8 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
         Raises:
             SessionExpiredError: The session, or this root of it, has expired.
+            InvalidRequestError: An approval is answered by the outcomes ``approved`` and ``denied`` alone,
+                anything else by ``result`` and ``error``.
             TooLargeError: The result exceeds 1 MiB.
             RemoteClientToolUnsupportedError: By the root's map it is that of a sub-session elsewhere.
             SessionNotFoundError: It is that of a session that is not there.

@@ -16,6 +16,7 @@ from helix_temporal.models.states import (
     is_past,
     newest_completed,
 )
+from helix_temporal.models.suspensions import check_outcome
 from helix_temporal.stores.sessions._codec import digest
 from helix_temporal.stores.sessions._decisions import Decision, Seen
 
@@ -43,6 +44,7 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     """See `SessionStore.submit_tool_result`, in the session whose call it is.
 
     Raises:
+        InvalidRequestError: A result for an approval, or an approval for a call that wants a result.
         SessionExpiredError: It has expired.
     """
     state, name = seen.present, submission.tool_call_id
@@ -59,6 +61,7 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
         return Decision(Submission(status="already_completed", completed_at=call.responded_at))
     if is_past(call.deadline_at, seen.now):
         return Decision(Submission(status="expired"))
+    check_outcome(name, call.kind, submission.response.outcome)
     answered = call.model_copy(update={"response": submission.response, "responded_at": seen.now})
     marker = CompletedClientToolCall(
         tool_call_id=name,

@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from helix_temporal.errors import RemoteClientToolUnsupportedError, SessionNotFoundError, TooLargeError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    RemoteClientToolUnsupportedError,
+    SessionNotFoundError,
+    TooLargeError,
+)
 from helix_temporal.models.states import (
     MAX_CALL_RESULT,
     ClientToolResponse,
@@ -31,18 +36,27 @@ FAR = 2**52
 """A time far ahead."""
 
 
-def answer(call: str = "call-1", result: object = "42") -> ToolResultSubmission:
+def answer(call: str = "call-1", result: object = "42", outcome: str = "result") -> ToolResultSubmission:
     """An answer to a call."""
-    return ToolResultSubmission.model_validate({"tool_call_id": call, "response": {"result": result}})
+    response = {"outcome": outcome, "result": result}
+    return ToolResultSubmission.model_validate({"tool_call_id": call, "response": response})
 
 
 async def waiting(
-    store: SessionStore, session_id: str, *calls: str, deadline: int | None = FAR
+    store: SessionStore, session_id: str, *calls: str, deadline: int | None = FAR, kind: str = "client"
 ) -> SessionState:
     """A session that waits for answers to ``calls``."""
     state = await store.create_session(session_id)
     pending = {
-        each: PendingClientToolCall(tool_call_id=each, tool_name="ask", created_at=1, deadline_at=deadline)
+        each: PendingClientToolCall.model_validate(
+            {
+                "tool_call_id": each,
+                "tool_name": "ask",
+                "kind": kind,
+                "created_at": 1,
+                "deadline_at": deadline,
+            }
+        )
         for each in calls
     }
     suspended = changed(
@@ -132,6 +146,29 @@ class ToolCallContract(SessionFixtures):
         """People are on holiday (case 96)."""
         await waiting(store, session_id, "call-1", deadline=None)
         assert (await store.submit_tool_result(session_id, answer())).status == "submitted"
+
+    @pytest.mark.parametrize(
+        ("kind", "wrong", "right"),
+        [
+            ("approval", "result", "approved"),
+            ("approval", "error", "denied"),
+            ("client", "approved", "result"),
+            ("client", "denied", "error"),
+        ],
+    )
+    async def test_an_answer_is_of_the_kind_that_is_wanted(
+        self, store: SessionStore, session_id: str, kind: str, wrong: str, right: str
+    ) -> None:
+        """No result is leave to run a tool, whatever it says, and an approval is no result."""
+        await waiting(store, session_id, "call-1", kind=kind)
+        state = await loaded(store, session_id)
+        by = {"approval": "submit_approval", "client": "submit_tool_result"}[kind]
+        with pytest.raises(InvalidRequestError, match=by):
+            await store.submit_tool_result(session_id, answer(result="no", outcome=wrong))
+        assert await loaded(store, session_id) == state
+        assert (await store.submit_tool_result(session_id, answer(outcome=right))).status == "submitted"
+        again = await store.submit_tool_result(session_id, answer(outcome=wrong))
+        assert again.status == "already_completed"
 
     async def test_of_many_answers_exactly_one_is_taken(
         self, store: SessionStore, crowd: Crowd, session_id: str
