@@ -13,10 +13,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._answering import Answering
 from helix_temporal.activities.executions import is_ours
-from helix_temporal.errors import ForeignDeploymentError, InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import ForeignDeploymentError, InvalidRequestError
 from helix_temporal.models.children import is_child_id
 from helix_temporal.models.deletion import DeleteResult, EraseSessionInput, EraseSessionResult, LeftBehind
 from helix_temporal.models.deployments import Deployment
+from helix_temporal.models.handles import ListChildrenInput
 from helix_temporal.models.ids import (
     child_workflow_prefix,
     is_session_workflow,
@@ -158,10 +159,10 @@ class SessionDeleter(Answering):
         names: list[str] = []
         cursor: str | None = None
         while True:
-            try:
-                page = await self.children(session_id, limit=MAX_LIMIT, cursor=cursor)
-            except SessionNotFoundError:
-                return names
+            # It may never have opened: as an error that would be in the worker's log, with its traceback.
+            page = await self._children(
+                ListChildrenInput(session_id=session_id, limit=MAX_LIMIT, cursor=cursor, if_any=True)
+            )
             names += [
                 each.session_id for each in page.items if each.remote is None and is_child_id(each.session_id)
             ]

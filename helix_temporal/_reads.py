@@ -374,10 +374,12 @@ class SessionReader:
         """
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidRequestError(f"limit {limit}: 1 to {MAX_LIMIT} expected")
-        wanted = ListChildrenInput(session_id=session_id, limit=limit, cursor=cursor)
-        return _given((await self._look(LookRequest(children=wanted))).children)
+        return await self._children(ListChildrenInput(session_id=session_id, limit=limit, cursor=cursor))
 
     # -- how
+
+    async def _children(self, wanted: ListChildrenInput) -> Page[ChildInfo]:
+        return _given((await self._look(LookRequest(children=wanted))).children)
 
     async def _described(self, thread_id: str) -> DescribeThreadResult | None:
         try:

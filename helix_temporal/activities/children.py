@@ -86,6 +86,8 @@ class ChildActivities:
         try:
             facts = await self._threads.facts(request.thread)
         except ThreadNotFoundError:
+            if request.if_any:
+                return Listed(Page(items=(), total=0))
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None

@@ -170,10 +170,15 @@ class ChildInfo(Model):
 
 
 class ListChildrenInput(ShowSessionInput):
-    """Sub-agents' sessions, newest first, by pages."""
+    """Sub-agents' sessions, newest first, by pages.
+
+    Attributes:
+        if_any: A session with neither a state nor a thread has none, and is no error.
+    """
 
     limit: Limit = DEFAULT_LIMIT
     cursor: str | None = None
+    if_any: bool = False
 
 
 class TakeBackRequest(Model):

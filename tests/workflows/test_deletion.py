@@ -371,3 +371,15 @@ async def test_an_erasure_that_dies_on_its_way_is_finished_by_the_next_attempt(
         assert {each.split()[0] for each in await places_of(stand)} == {"history"}
         assert not await backends.usage.exists(sid)
         assert (await environment.run(activities.erase, request)).removed == ()
+
+
+async def test_the_deletion_of_what_never_opened_leaves_the_log_silent(
+    stand: Stand, sid: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A traceback there says that something is broken."""
+    await stand.sessions.ask(sid, "hello", agent="main")
+    await stand.sessions.fork(sid, f"{sid}-fork")
+    for each in (f"{sid}-fork", f"{sid}-never"):
+        assert (await stand.sessions.delete(each)).complete
+    assert "SessionNotFoundError" not in caplog.text
+    assert "Completing activity as failed" not in caplog.text
