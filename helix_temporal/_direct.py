@@ -128,7 +128,11 @@ class DirectReads:
         return None
 
     async def _listed(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
-        return Page(items=()) if self._checkpoints is None else await _typed(self._checkpoints.list(request))
+        return (
+            Page(items=(), total=0)
+            if self._checkpoints is None
+            else await _typed(self._checkpoints.list(request))
+        )
 
 
 def _messages(records: Sequence[Record]) -> list[Message]:

@@ -244,7 +244,7 @@ class SessionReader:
         newest: int | None = None,
         cursor: str | None = None,
     ) -> Page[TurnInfo]:
-        """Finished turns, oldest first, with the heads between which they stand; without a ``total``.
+        """Finished turns, oldest first, with the heads between which they stand; ``total`` is None.
 
         Args:
             session_id: Whose.
@@ -358,7 +358,7 @@ class SessionReader:
 
         With a session store they are its references, whose number is the page's ``total``.  Without one, or
         where it has lost the session, they are the calls that are in the thread, by the tools that the agent
-        has now: those of turns that were cut are not there, and ``total`` is 0.
+        has now: those of turns that were cut are not there, and ``total`` is None.
 
         Args:
             session_id: Whose.

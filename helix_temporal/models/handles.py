@@ -50,6 +50,7 @@ class HistoryPage(Page[Message]):
         head: Where the thread stands.
     """
 
+    total: int = 0
     first: Position = 0
     head: Head = EMPTY
 

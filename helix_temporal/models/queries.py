@@ -38,12 +38,16 @@ def _or_unset(value: object, validate: ValidatorFunctionWrapHandler) -> object:
 
 
 class Page(StoredModel, Generic[T]):
-    """A page and where to go on."""
+    """A page and where to go on.
+
+    Attributes:
+        total: How many there are on all pages; None where only reading them all would tell.
+    """
 
     items: tuple[T, ...]
     next_cursor: str | None = None
     has_more: bool = False
-    total: int = 0
+    total: int | None = None
 
 
 class MessagePage(StoredModel):

@@ -125,5 +125,6 @@ async def test_turns_are_read_by_pages_whose_numbers_go_on(stand: Stand, sid: st
         (3, "three"),
     ]
     assert second.next_cursor is None
+    assert (first.has_more, first.total) == (True, None)
     with pytest.raises(InvalidCursorError):
         await stand.sessions.turns(sid, cursor="1")
