@@ -103,6 +103,12 @@ class Diagnosis:
         finally:
             watch.cancel()
 
+    async def told_once(self, workflow_id: str, what: str) -> None:
+        """Warn in the log of what holds up something of an execution that somebody waits for."""
+        reason = await self.why(workflow_id)
+        if reason:
+            _log.warning("%s: its %s is waited for: %s", workflow_id, what, reason)
+
     async def unserved(self, workflow_id: str) -> str:
         """Come back once no worker polls an execution's task queue for a while, and say so."""
         since: float | None = None

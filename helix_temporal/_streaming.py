@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Literal
 
 from helix_temporal.errors import (
@@ -27,6 +28,8 @@ After = int | Literal["turn"]
 
 _PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 """Seconds between looks for a stream that nobody has written to yet; the last one again and again."""
+_MISSING: Final = 10.0
+"""Seconds after which a stream that has not begun is told of."""
 _TRIES: Final = 120
 """Looks at a store that does not answer."""
 
@@ -44,6 +47,7 @@ class Follow:
         expected: Whether somebody still works on what is waited for, although the stream is silent.
         begun: After which sequence the turn's chunks come, 0 where that is not known; asked where what came
             first is not kept any more.
+        missing: Called once, of a stream that has not begun after ten seconds.
     """
 
     def __init__(
@@ -57,12 +61,15 @@ class Follow:
         until: Until = "turn",
         expected: Callable[[], bool] = lambda: False,
         begun: Callable[[], Awaitable[int]] | None = None,
+        missing: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._store, self._session_id = store, session_id
         self._place = after
         self._turn = _Turn(run_id, message_id, until)
         self._expected, self._begun = expected, begun
         self._over = False
+        self._missing = missing
+        self._told: asyncio.Task[None] | None = None
 
     async def chunks(self) -> AsyncGenerator[StoredChunk]:
         """The chunks, each once and in order; connections that are lost are made again.
@@ -76,15 +83,23 @@ class Follow:
             StoreUnavailableError: The store does not answer.
         """
         self._place = await self._start()
-        pauses = _Pauses()
-        while not self._over:
-            reader = await self._reader(pauses)
-            if reader is not None:
-                async with contextlib.aclosing(self._read(reader, pauses)) as read:
-                    async for stored in read:
-                        yield stored
-            if not self._over:
-                await pauses.rest()
+        pauses, began = _Pauses(), time.monotonic()
+        try:
+            while not self._over:
+                reader = await self._reader(pauses)
+                if reader is not None:
+                    self._missing = None
+                    async with contextlib.aclosing(self._read(reader, pauses)) as read:
+                        async for stored in read:
+                            yield stored
+                elif self._missing is not None and time.monotonic() - began >= _MISSING:
+                    # Beside: it takes seconds, and the stream may begin any moment.
+                    self._told, self._missing = asyncio.create_task(self._missing()), None
+                if not self._over:
+                    await pauses.rest()
+        finally:
+            if self._told is not None:
+                self._told.cancel()
 
     async def _read(self, reader: ResumableReader, pauses: "_Pauses") -> AsyncGenerator[StoredChunk]:
         """What one connection gives."""

@@ -174,7 +174,8 @@ class SessionClient(SessionDeleter):
         in the thread: an answer that was seen in part only is read with `history`.
 
         Args:
-            session_id: Whose; one that nobody has talked to yet is waited for.
+            session_id: Whose; one that nobody has talked to yet is waited for, with a warning in the log
+                after ten seconds.
             after: Only what comes after this sequence; ``"turn"``: from the beginning of the newest turn.
             run_id: Only this turn, by the name of its run.
             message_id: Only the turn that answers this message.
@@ -197,6 +198,7 @@ class SessionClient(SessionDeleter):
             message_id=message_id,
             until=until,
             begun=None if run_id is None else lambda: self._begun(session_id, run_id),
+            missing=lambda: self._diagnosis.told_once(self._updates.handle(session_id).id, "stream"),
         )
         return follow.chunks()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal import _streaming
 from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext, ToolOutcome
 from helix_temporal.models import chunks
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
@@ -61,6 +62,17 @@ async def test_a_turn_is_shown_from_its_start_to_its_end(stand: Stand, desk: Des
     assert isinstance(committed, chunks.StepCommitted)
     assert (committed.position, committed.characters) == (result.answer.position, len("the answer"))
     assert shown(turn) == result.text == "the answer"
+
+
+async def test_a_stream_of_a_session_that_never_was_is_told_of_once(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt id is waited for, as one that nobody has talked to yet."""
+    monkeypatch.setattr(_streaming, "_MISSING", 0.3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3):
+            await anext(stand.sessions.stream(sid))
+    assert caplog.text.count("its stream is waited for: it has no run") == 1
 
 
 async def test_pieces_come_while_the_model_still_speaks(stand: Stand, desk: Desk, sid: str) -> None:
