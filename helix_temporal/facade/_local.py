@@ -41,7 +41,7 @@ from helix_temporal.models.steps import (
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
-from helix_temporal.workflows._calls import ToolFailedError
+from helix_temporal.workflows._calls import ToolFailedError, late
 from helix_temporal.workflows._conversation import Conversation
 from helix_temporal.workflows._turns import Turn, TurnResult
 
@@ -129,11 +129,12 @@ class LocalCalls:
                 )
             except HelixError as error:
                 raise ToolFailedError(str(error)) from error
-            except (ApplicationError, TimeoutError) as error:
-                final = isinstance(error, ApplicationError) and error.non_retryable
-                if final or attempt == facts.max_attempts:
-                    text = error.message if isinstance(error, ApplicationError) else str(error)
-                    raise ToolFailedError(text or type(error).__name__) from error
+            except TimeoutError as error:
+                if attempt == facts.max_attempts:
+                    raise ToolFailedError(late(facts.name, facts.start_to_close or 0)) from error
+            except ApplicationError as error:
+                if error.non_retryable or attempt == facts.max_attempts:
+                    raise ToolFailedError(error.message or type(error).__name__) from error
             await self.pause(_PAUSE * attempt)
         raise AssertionError("unreachable")
 

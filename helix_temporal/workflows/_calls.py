@@ -1,13 +1,13 @@
 """The only place where workflow code starts activities."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 from helix_temporal import errors
@@ -200,16 +200,17 @@ class TemporalCalls:
             return await self.children.run(facts, request)
         limit = facts.schedule_to_close
 
+        once = facts.start_to_close or self.policy.tool_start_to_close
+        silent = facts.heartbeat or self.policy.heartbeat
+
         async def attempt() -> ToolResult:
             outcome: ToolResult = await workflow.execute_activity(
                 facts.activity,
                 request,
                 result_type=ToolResult,
-                start_to_close_timeout=timedelta(
-                    seconds=facts.start_to_close or self.policy.tool_start_to_close
-                ),
+                start_to_close_timeout=timedelta(seconds=once),
                 schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
-                heartbeat_timeout=timedelta(seconds=facts.heartbeat or self.policy.heartbeat),
+                heartbeat_timeout=timedelta(seconds=silent),
                 retry_policy=self._retry(maximum_attempts=facts.max_attempts),
                 summary=facts.name,
             )
@@ -225,7 +226,12 @@ class TemporalCalls:
         except ActivityError as error:
             if asyncio_cancelled(error):
                 raise asyncio.CancelledError from error
-            raise ToolFailedError(_reason(error)) from error
+            said = {
+                TimeoutType.START_TO_CLOSE: late(facts.name, once),
+                TimeoutType.SCHEDULE_TO_CLOSE: f"{late(facts.name, limit or 0)}, with all attempts",
+                TimeoutType.HEARTBEAT: f"tool {facts.name!r}: no sign of life for {silent:g} s",
+            }
+            raise ToolFailedError(_reason(error, said)) from error
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """As `Calls.agent_facts`."""
@@ -367,10 +373,18 @@ def typed_error(error: ActivityError) -> Exception:
     return kind(cause.message, **facts)
 
 
-def _reason(error: ActivityError) -> str:
+def late(tool: str, seconds: float) -> str:
+    """What a model is told of a tool that takes too long."""
+    return f"tool {tool!r}: no result within {seconds:g} s"
+
+
+def _reason(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.message
+    if isinstance(cause, TemporalTimeoutError) and cause.type is not None and cause.type in late:
+        last = f"; before: {cause.cause.message}" if isinstance(cause.cause, ApplicationError) else ""
+        return f"{late[cause.type]}{last}"
     return type(cause).__name__ if cause else "failed"
 
 

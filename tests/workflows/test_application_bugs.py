@@ -1,5 +1,6 @@
 """Bugs of an application, and workers that are missing, as whoever asks gets to know of them."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -104,6 +105,13 @@ async def misspell() -> str:
     return {"a": "b"}["c"]
 
 
+@tool(attempts=1, timeout=1)
+async def dawdle() -> str:
+    """Takes its time."""
+    await asyncio.sleep(60)
+    return "there"
+
+
 class Caller:
     """Calls its tool once, and says what came of it."""
 
@@ -123,6 +131,7 @@ AGENTS = [
     Agent(name="finding", model=Caller(), tools=[find]),
     Agent(name="reserved", model=Caller(), tools=[find], hide_errors=True),
     Agent(name="bugged", model=Caller(), tools=[misspell]),
+    Agent(name="dawdling", model=Caller(), tools=[dawdle]),
     Agent(name="keyless", model=KEYLESS),
     Agent(name="endless", model=ENDLESS),
     Agent(name="malformed", model=Malformed()),
@@ -232,6 +241,12 @@ async def test_a_bug_in_a_tool_is_tried_three_times(served: Served, unique: str)
     result = await served.sessions.ask(unique, "hello", agent="bugged", timeout=30)
     assert result.text == "The tool failed: tool 'misspell': KeyError: 'c'"
     assert len(MISSPELT) == 3
+
+
+async def test_a_tool_that_takes_too_long_is_named_with_its_time(served: Served, unique: str) -> None:
+    """Whoever reads it finds the number to raise."""
+    result = await served.sessions.ask(unique, "hello", agent="dawdling", timeout=30)
+    assert result.text == "The tool failed: tool 'dawdle': no result within 1 s"
 
 
 # -- workers that are missing
