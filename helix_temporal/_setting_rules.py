@@ -64,11 +64,13 @@ def refuse_unknown(environment: Mapping[str, str], known: Collection[str]) -> No
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
+    return not_known(name, known, "docs/settings.md has all; names of your own begin with HELIX_APP_")
+
+
+def not_known(name: str, known: Collection[str], otherwise: str = "docs/settings.md has all") -> str:
+    """That there is no such setting, and the nearest that there is."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    meant = (
-        f"{near[0]} is meant" if near else "docs/settings.md has all; names of your own begin with HELIX_APP_"
-    )
-    return f"{name} is no setting: {meant}"
+    return f"{name} is no setting: {f'{near[0]} is meant' if near else otherwise}"
 
 
 def shown(value: object) -> str:

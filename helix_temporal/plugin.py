@@ -17,6 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from helix_temporal._converter import user_data_converter
 from helix_temporal._deployments import WorkerDeployment
 from helix_temporal.agents import Agent
+from helix_temporal.agents._checks import check_list
 from helix_temporal.agents._subagent import check_served
 from helix_temporal.errors import HelixError
 from helix_temporal.models.deployments import DeploymentCheck
@@ -61,6 +62,7 @@ class HelixPlugin(SimplePlugin):
         passthrough: Sequence[str] = (),
     ) -> None:
         self.settings = settings or Settings()
+        check_list(agents, "agents")
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
         check_served(self._agents)
         # What the driver leaves behind imports more of it when it is collected, which may be in a workflow.

@@ -5,7 +5,7 @@ is ``HELIX_`` and its name in capitals, `Timeouts` are ``HELIX_TIMEOUT_…``, `L
 The package itself never reads the environment; a program passes ``os.environ`` at its edge.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -45,11 +45,14 @@ class _Group(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidConfigError("; ".join(_sentences(error))) from None
+            raise InvalidConfigError("; ".join(_sentences(error, type(self).model_fields))) from None
 
 
-def _sentences(error: ValidationError) -> Iterable[str]:
+def _sentences(error: ValidationError, known: Collection[str]) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False):
+        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+            yield rules.not_known(str(problem["loc"][0]), known)
+            continue
         what = problem["msg"].removeprefix("Value error, ")
         yield ": ".join([*(str(part) for part in problem["loc"]), what])
 

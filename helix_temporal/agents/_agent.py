@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from helix_temporal.agents._calling import call
-from helix_temporal.agents._checks import check_count, check_name
+from helix_temporal.agents._checks import check_count, check_list, check_name
 from helix_temporal.agents._compaction import Compaction
 from helix_temporal.agents._context import ContextPolicy
 from helix_temporal.agents._model import Model, StreamingModel, check_model
@@ -123,6 +123,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         check_name(self.name, "agent")
+        check_list(self.tools, f"agent {self.name!r}: tools")
         object.__setattr__(self, "tools", tuple(self.tools))
         _check_tools(self.name, self.tools)
         check_model(self.model, f"agent {self.name!r}")

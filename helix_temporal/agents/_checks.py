@@ -1,6 +1,7 @@
 """Checks of what a user configures."""
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -28,6 +29,16 @@ def check_count(value: object, what: str) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidConfigError(f"{what} must be at least 1, got {value!r}")
+
+
+def check_list(value: object, what: str) -> None:
+    """Refuse what is no list, such as the one thing that would be in it.
+
+    Raises:
+        InvalidConfigError: It is none.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        raise InvalidConfigError(f"{what}: a list expected, got {type(value).__name__}")
 
 
 def in_seconds(value: float | timedelta | None) -> float | None:

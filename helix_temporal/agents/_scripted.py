@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from helix_temporal.agents._calling import is_async
-from helix_temporal.errors import InvalidMessageError, InvalidRequestError
+from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import Message
 
@@ -27,11 +27,16 @@ class ScriptedModel:
         delay: Seconds that an answer takes.
         on_call: Told of every call before it is answered, retries included; what it raises fails the
             call.
+
+    Raises:
+        InvalidConfigError: The script is empty.
     """
 
     def __init__(
         self, script: Script, *, delay: float = 0.0, on_call: Callable[[ModelRequest], None] | None = None
     ) -> None:
+        if not callable(script) and not script:
+            raise InvalidConfigError("the script is empty: give at least one answer, or a function")
         self._script = script
         self._delay = delay
         self._on_call = on_call

@@ -134,7 +134,11 @@ def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None
 
     Raises:
         AgentNotServedError: One is not among them; the message says whose tool it is.
+        InvalidConfigError: Something else is among them.
     """
+    for each in agents:
+        if not isinstance(each, Agent):
+            raise InvalidConfigError(f"agents: {each!r} is no Agent")
     served = {each.name for each in agents}
     for agent in agents:
         for tool in agent.tools:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -159,3 +160,16 @@ def test_a_worker_is_refused_whose_own_queue_is_to_serve_a_sub_agent_that_it_has
     with pytest.raises(AgentNotServedError, match="served: caller"):
         plugin.configure_worker({**config, "task_queue": "here"})  # type: ignore[typeddict-item]
     plugin.configure_worker({**config, "task_queue": "there"})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("agents", "said"),
+    [
+        (Agent(name="a", model=ScriptedModel(["b"])), "agents: a list expected, got Agent"),
+        (["a"], "agents: 'a' is no Agent"),
+    ],
+)
+def test_agents_that_are_no_list_of_agents_are_refused(agents: Any, said: str) -> None:
+    """The brackets were forgotten, or names given."""
+    with pytest.raises(InvalidConfigError, match=said):
+        HelixPlugin(agents=agents)

@@ -55,6 +55,12 @@ def test_a_partial_override_of_timeouts_keeps_the_rest() -> None:
     assert settings.timeouts.heartbeat_timeout == timedelta(seconds=10)
 
 
+def test_a_misspelt_name_is_told_with_the_nearest() -> None:
+    """As that of a variable."""
+    with pytest.raises(InvalidConfigError, match="temporal_adress is no setting: temporal_address is meant"):
+        Settings(temporal_adress="localhost:7233")  # type: ignore[call-arg]  # that is what is tested
+
+
 def test_settings_are_frozen() -> None:
     """A worker's stores all see the same settings, for its whole life."""
     with pytest.raises(ValidationError):

@@ -23,7 +23,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
 )
 
-MODEL = ScriptedModel([])
+MODEL = ScriptedModel(["hello"])
 CONTEXT = InstructionsContext(agent="a", session_id="s-1", thread_id="s-1", metadata={"tier": "gold"})
 
 
@@ -74,6 +74,7 @@ def test_facts_survive_the_wire() -> None:
         ({"name": "a/b"}, "agent name 'a/b'"),
         ({"name": None}, "agent name 'None'"),
         ({"tools": [look, look]}, "two tools are named 'look'"),
+        ({"tools": look}, "agent 'support': tools: a list expected, got Tool"),
         ({"tools": [print]}, "is no Tool; decorate the function with @tool"),
         ({"model": object()}, "needs a generate or a stream method"),
         ({"instructions": 5}, "instructions must be text or a function"),

@@ -114,8 +114,14 @@ async def test_a_script_counts_answers_that_were_not_its_own() -> None:
 
 async def test_a_script_that_is_over_fails_for_good() -> None:
     """A test that asks too much must not be retried for minutes."""
-    with pytest.raises(InvalidRequestError, match="has 0 answers, number 1 was asked for"):
-        await ScriptedModel([]).generate(a_request(SAID))
+    with pytest.raises(InvalidRequestError, match="has 1 answers, number 2 was asked for"):
+        await ScriptedModel(["one"]).generate(a_request(SAID, _stored(ModelResponse("one")), SAID))
+
+
+def test_a_script_without_answers_is_refused() -> None:
+    """It could answer nothing."""
+    with pytest.raises(InvalidConfigError, match="the script is empty"):
+        ScriptedModel([])
 
 
 async def test_a_script_may_be_a_function() -> None:
