@@ -125,10 +125,11 @@ class Answering(TakingBack):
     @typed_arguments
     async def resume(self, session_id: str, *, agent: str | None = None, timeout: float = 60.0) -> None:
         """Start a session that ended suspended: calls whose deadline has passed are given up, and answers
-        that were given to the session store are taken.  Nothing if it runs.
+        that were given to the session store are taken.  One that is about to end so is started once it has.
+        Nothing if it runs, and stays: such a session does not look into the session store.
 
         Raises:
-            TimeoutError: No worker took it up in time.
+            TimeoutError: No worker took it up in time, or its execution did not end.
             SessionNotFoundError: The session never ran.
         """
         session_id = await self._woken_from(session_id, agent)

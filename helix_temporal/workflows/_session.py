@@ -72,7 +72,7 @@ class AgentSession:
         stops = Stops(input, self._live, self._calls)
         stops.register()
         Handlers(input, self._live, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._live, input.session_id, input.thread)
+        self._submissions = Submissions(self._live, input, workflow.now())
         self._submissions.register()
 
     @property

@@ -1,6 +1,7 @@
 """Answers to pending calls: the update by which clients and people give them."""
 
 import asyncio
+from datetime import datetime
 from typing import Final
 
 from temporalio import workflow
@@ -10,13 +11,14 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models._json import canonical, check_json, check_text
 from helix_temporal.models.children import ChildPending, RoutedReply, RoutedSubmit, Wake, is_message_ref
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.sessions import AskResult, AskStatus, SubmitReply
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.suspensions import RESUME, SubmitInput, check_outcome
 from helix_temporal.workflows._child_waits import reply_to
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
 
 _KINDS: Final = "answers-are-of-the-kind-wanted"
+_LOOKS: Final = "resumed-sessions-look"
 MAX_HELD_BYTES: Final = 1024 * 1024
 """Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
@@ -24,9 +26,9 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 class Submissions:
     """Takes answers for one session, and those below it; the workflow of each is their only writer."""
 
-    def __init__(self, live: Live, session_id: str, thread_id: str) -> None:
-        self._live, self._session_id, self._thread_id = live, session_id, thread_id
-        self._handing = 0
+    def __init__(self, live: Live, input: SessionInput, now: datetime) -> None:
+        self._live, self._session_id, self._thread_id = live, input.session_id, input.thread
+        self._handing, self._began, self._opens = 0, now, input.carried is None
 
     @property
     def handled(self) -> bool:
@@ -85,10 +87,29 @@ class Submissions:
             check_outcome(request.call, kind, request.outcome)
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
+        looks = self._comes_with_start
         await self._ready_for(request)
+        if request.call == RESUME and not looks and await self._is_about_to_end(request):
+            # It does not look into the session store any more; the next execution does.
+            return SubmitReply()
         if not self._live.closing:
             self._live.check_not_expired(self._session_id)
         return await self._take(request, checked=False)
+
+    @property
+    def _comes_with_start(self) -> bool:
+        """Whether the session is opened only after what comes now: it comes in the first activation."""
+        return self._opens and workflow.now() == self._began
+
+    async def _is_about_to_end(self, request: SubmitInput) -> bool:
+        """Whether the execution ends while its turn waits, once that has nothing else to do."""
+        live = self._live
+        if not live.leaves or live.closing or not workflow.patched(_LOOKS):
+            return False
+        if live.turn is not None:
+            live.below.wake_all(request)  # whatever else is at work beside them
+        await workflow.wait_condition(lambda: live.closing or live.turn is None)
+        return live.is_suspended and not live.stays_suspended
 
     async def _ready_for(self, request: SubmitInput) -> None:
         await workflow.wait_condition(lambda: self._live.closing or self._knows(request.call))

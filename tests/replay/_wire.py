@@ -136,7 +136,7 @@ def _handlers(kind: str) -> list[str]:
         stops = Stops(given, live, calls)
         stops.register()
         _live.Handlers(given, live, calls, stops.supersede_below).register()
-        Submissions(live, given.session_id, given.thread).register()
+        Submissions(live, given, datetime.now(UTC)).register()
     finally:
         for name, function in saved.items():
             setattr(workflow, name, function)

@@ -14,6 +14,7 @@ from helix_temporal.models.suspensions import PendingCall, ToolApproval
 from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage
+from tests.workflows.test_waits_exit import until_said
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -186,6 +187,19 @@ async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_
     assert (await sessions.submit_tool_result(owner, blue)).status == "submitted"
     await leaving(crew).resume(sid)
     assert (await once_more(crew, sid)).text == "they said blue"
+
+
+async def test_resuming_a_tree_that_is_about_to_end_counts(crew: Crew, sid: str) -> None:
+    """Whoever asked is told of the call before anything of the tree has ended."""
+    client = leaving(crew)
+    asked = await client.ask(sid, "colour?", agent="asks-below", message_id="m", timeout=30)
+    (call,) = asked.pending
+    sessions = crew.served.plugin.backends.sessions
+    assert sessions is not None
+    blue = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result="blue"))
+    assert (await sessions.submit_tool_result(call.route[-1], blue)).status == "submitted"
+    await client.resume(sid, timeout=30)
+    await until_said(crew, sid, "they said blue")
 
 
 async def test_late_and_repeated_answers_are_told_apart(crew: Crew, sid: str) -> None:

@@ -1,5 +1,6 @@
 """Sessions that end while they wait for people, and are started again by the answer."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -289,3 +290,73 @@ async def test_an_answer_that_was_taken_is_not_taken_by_the_store_again(place: S
         reply = await client.submit_approval(sid, approval, wait=True)
         assert reply.result is not None
         assert reply.result.text == "Bonn | wiped disk"
+
+
+async def given_to_the_store(stand: Stand, sid: str, call: PendingCall, said: str) -> None:
+    """A program without Temporal answers."""
+    store = stand.served.plugin.backends.sessions
+    assert store is not None
+    answer = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result=said))
+    assert (await store.submit_tool_result(sid, answer)).status == "submitted"
+
+
+async def test_resuming_a_session_that_is_about_to_end_starts_it_once_it_has(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Its execution read the store before the answer came; whoever asked was told even earlier."""
+    gate = Gate()
+    desk.scripts[sid] = asks_once(LOCATE)
+    desk.hooks[sid, "session_ended"] = lambda _: gate.passing()
+    client = stand.client(suspend="exit")
+    (call,) = (await client.ask(sid, "go", agent="hooked", message_id="m")).pending
+    await gate.reached.wait()
+    await given_to_the_store(stand, sid, call, "Bonn")
+    resuming = asyncio.create_task(client.resume(sid, timeout=20))
+    await asyncio.sleep(0.3)
+    gate.opened.set()
+    await resuming
+    await until_said(stand, sid, "Bonn")
+
+
+async def until_said(stand: Stand, sid: str, text: str) -> None:
+    """Wait for the turn's answer without asking: an ask of a session that has ended would start it, too."""
+    async with asyncio.timeout(20):
+        while (await stand.texts(sid))[-1:] != [text]:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.1)
+
+
+async def test_resuming_at_once_after_an_answer_to_the_store_counts(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """As soon as somebody is told of the call: the execution is not over by then."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    client = stand.client(suspend="exit")
+    (call,) = (await client.ask(sid, "go", agent="people")).pending
+    await given_to_the_store(stand, sid, call, "Bonn")
+    await client.resume(sid, timeout=20)
+    await until_said(stand, sid, "Bonn")
+
+
+async def test_resuming_comes_back_where_other_calls_are_still_wanted(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The session is started for the answer that there is, says what is left, and ends again."""
+    desk.scripts[sid] = asks_once(LOCATE, WIPE)
+    client = stand.client(suspend="exit")
+    locate, wipe = (await client.ask(sid, "go", agent="people")).pending
+    await given_to_the_store(stand, sid, locate, "Bonn")
+    async with asyncio.timeout(15):
+        await client.resume(sid)
+    assert await client.pending(sid) == (wipe,)
+    async with asyncio.timeout(15):
+        await client.resume(sid)
+    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+
+
+async def test_resuming_leaves_a_session_alone_that_waits(stand: Stand, desk: Desk, sid: str) -> None:
+    """Nothing is to be started: who answers it, answers it."""
+    desk.scripts[sid] = asks_once(LOCATE)
+    asked = await stand.sessions.ask(sid, "go", agent="people")
+    async with asyncio.timeout(10):
+        await stand.sessions.resume(sid)
+    assert await stand.sessions.pending(sid) == asked.pending
