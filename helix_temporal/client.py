@@ -125,8 +125,9 @@ class SessionClient(SessionDeleter):
     ) -> AskResult:
         """Send a message and wait for the answer.
 
-        The message counts once however often it is sent under one ``message_id``.  ``agent`` is needed
-        whenever the session may have to be started.  The result is never ``moved``.
+        The message counts once however often it is sent under one ``message_id``: another text under that
+        id is not compared, and gets the answer to the first.  ``agent`` is needed whenever the session may
+        have to be started.  The result is never ``moved``.
 
         ``properties`` (when the session expires, its user, tags, workspaces, trace) are set before the
         message is taken; a session that has expired is renewed by naming ``expires_at``, a time or None.

@@ -120,6 +120,8 @@ async def take_back(session: SessionHandle) -> None:
 async def main() -> None:
     """A week."""
     settings = Settings.from_env(os.environ)
+    if settings.redis_url is None or not settings.has_cold_tier:
+        raise SystemExit("This needs Redis and S3 (HELIX_… variables): make example NAME=resume_cold")
     session_id = f"norway-{uuid.uuid4().hex[:6]}"
     await begin(settings, session_id)
     print("\nThe days between: no worker, Redis wiped")

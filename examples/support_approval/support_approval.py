@@ -131,6 +131,8 @@ async def come_back(settings: Settings, session_id: str) -> None:
 async def main() -> None:
     """Both, and what the till has paid."""
     settings = Settings.from_env(os.environ)
+    if settings.redis_url is None or not settings.has_cold_tier:
+        raise SystemExit("This needs Redis and S3 (HELIX_… variables): make example NAME=support_approval")
     number = uuid.uuid4().hex[:6]
     await wait(settings, f"refund-tent-{number}")
     await leave(settings, f"refund-stove-{number}")
