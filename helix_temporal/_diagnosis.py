@@ -51,6 +51,8 @@ _TAKEN_SECONDS: Final = 5.0
 """A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
+_CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+_SLOTS: Final = ", or are all its slots taken"
 _NO_POLLER: Final = "no poller seen"
 
 
@@ -125,7 +127,8 @@ class Diagnosis:
         while True:
             await asyncio.sleep(pause)
             pause = _NEXT_LOOK
-            missing, failing = await self.no_worker(workflow_id), await self.failing(workflow_id)
+            missing = await self.no_worker(workflow_id) or await self._untaken(workflow_id)
+            failing = await self.failing(workflow_id)
             reason = "; ".join(filter(None, [missing, told(failing)]))
             # That time went by is no news.
             attempts = [(each.activity, each.attempt) for each in failing]
@@ -145,7 +148,7 @@ class Diagnosis:
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return [f"its last run is {described.status.name.lower()}"] if described.status else []
         failing = [_told(each) for each in await self._failing(described, None, _DEPTH)]
-        missing = await self._unpolled(described)
+        missing = await self._unpolled(described) or await self._unpolled_calls(described)
         if missing:
             return [missing, *failing]
         return failing or await self._busy(described)
@@ -249,15 +252,41 @@ class Diagnosis:
             )
         return missing
 
-    async def _no_worker(self, queue: str, silent: float = _POLL_SECONDS) -> str:
+    async def _untaken(self, workflow_id: str) -> str:
+        try:
+            async with asyncio.timeout(_BUDGET):
+                return await self._unpolled_calls(await self._described(workflow_id))
+        except (RPCError, TimeoutError):
+            return ""
+
+    async def _unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
+        """That no worker takes a call that waits for one.
+
+        It explains, and proves less than `_unpolled`: workers whose slots are all taken do not ask either.
+        """
+        for each in described.raw_description.pending_activities:
+            waited = time.time() - _ms(each.scheduled_time) / 1000
+            scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+            if scheduled and waited >= _TAKEN_SECONDS:
+                queue = each.activity_options.task_queue.name or described.task_queue
+                return await self._no_worker(queue, min(waited, _POLL_SECONDS), _CALLS)
+        return ""
+
+    async def _no_worker(
+        self,
+        queue: str,
+        silent: float = _POLL_SECONDS,
+        kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    ) -> str:
         """Where no worker polls: the queue and the namespace, and where the workers are instead.
 
         Args:
             queue: Which.
             silent: Workers that have not asked for work for so many seconds are gone.
+            kind: Of work.
         """
         namespace = self._client.namespace
-        pollers = await self._pollers(queue, namespace)
+        pollers = await self._pollers(queue, namespace, kind)
         if pollers:
             newest = max(pollers, key=lambda each: _ms(each.last_access_time))
             ago = time.time() - _ms(newest.last_access_time) / 1000
@@ -265,7 +294,7 @@ class Diagnosis:
                 return ""
             return (
                 f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {ago:.0f} s; "
-                f"the last was {newest.identity!r}: does it still run?"
+                f"the last was {newest.identity!r}: does it still run{_SLOTS if kind == _CALLS else ''}?"
             )
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
         return "; ".join([said, *await self._elsewhere(queue)])
@@ -290,12 +319,15 @@ class Diagnosis:
         ]
         return [*said, *served]
 
-    async def _pollers(self, queue: str, namespace: str) -> list[PollerInfo]:
-        """Who has asked for workflow tasks of a queue, as far as it can be seen."""
+    async def _pollers(
+        self,
+        queue: str,
+        namespace: str,
+        kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    ) -> list[PollerInfo]:
+        """Who has asked for work of a queue, as far as it can be seen."""
         request = DescribeTaskQueueRequest(
-            namespace=namespace,
-            task_queue=TaskQueue(name=queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+            namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
         try:
             described = await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
