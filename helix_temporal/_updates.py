@@ -51,6 +51,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.suspensions import SubmitInput
 from helix_temporal.workflows import SessionWorkflow
+from helix_temporal.workflows._task_markers import TASK_NOT_STARTED
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +72,11 @@ CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _QUERIES: Final = 3
 _QUERY_SECONDS: Final = 10.0
+_QUERY_AGAIN: Final = 0.2
+"""Seconds until the workflow task has been started whose events a query came with."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
+_NOT_TAKEN_UP: Final = "UnprocessedUpdate"
+"""The server's word for an update that came with a workflow task which a worker did without it."""
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
 
@@ -157,14 +162,19 @@ class Updates:
             RPCError: There is no run, or it does not answer.
             ForeignDeploymentError: It is another deployment's.
         """
-        limit = timedelta(seconds=min(seconds, _QUERY_SECONDS))
-        try:
-            found: SessionInfo = await self.handle(session_id).query(
-                "status", result_type=SessionInfo, rpc_timeout=limit
-            )
-        except WorkflowQueryFailedError as error:
-            raise _query_error(error) from error
-        return found
+        deadline = time.monotonic() + min(seconds, _QUERY_SECONDS)
+        while True:
+            left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+            try:
+                found: SessionInfo = await self.handle(session_id).query(
+                    "status", result_type=SessionInfo, rpc_timeout=left
+                )
+            except WorkflowQueryFailedError as error:
+                if error.message != TASK_NOT_STARTED or time.monotonic() > deadline:
+                    raise _query_error(error) from error
+                await asyncio.sleep(_QUERY_AGAIN)
+            else:
+                return found
 
     async def until(
         self,
@@ -409,6 +419,8 @@ def _type_of(error: WorkflowUpdateFailedError) -> str | None:
 def _failed(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _ENDED_UNDER_US:
         return _Again("its run ended", ended=True)
+    if _type_of(error) == _NOT_TAKEN_UP:
+        return _Again("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:
         return typed(error.cause.type, error.cause.message)
     return error

@@ -1,18 +1,19 @@
-"""Markers between workflow tasks that the SDK would otherwise merge.
+"""What keeps histories replayable where the SDK runs events otherwise than on replay.
 
-The SDK takes a workflow task without commands, directly followed by another task, for a heartbeat, and
-merges the two (https://github.com/temporalio/sdk-rust/issues/1146).  If the second task brings an update,
-a worker without the workflow in its cache merges them as well when it handles the update, but no longer
-when it replays it.  The update's handler then runs before the results that the first task brought, and on
-replay after them.  If it commands something else there, the workflow is stuck (TMPRL1100).
+**Tasks without commands.**  The SDK takes a workflow task without commands, directly followed by another
+task, for a heartbeat, and merges the two (https://github.com/temporalio/sdk-rust/issues/1146).  If the second
+task brings an update, a worker without the workflow in its cache merges them as well when it handles the
+update, but no longer when it replays it.  The update's handler then runs before the results that the first
+task brought, and on replay after them.  If it commands something else there, the workflow is stuck
+(TMPRL1100).
 
 A marker makes sure that the first task has a command.  It is that of a deprecated patch, which any replay
 accepts, with this module or without it: nothing depends on the module once the SDK is fixed.
 
-A query has a worker without the workflow in its cache run it up to the last event, also events for which no
-workflow task was started yet.  An update that comes with their task is then handled after them, and on replay
-before them.  Such a task is failed once: the SDK forgets the run, and does the task from the start of the
-history, as every later replay does.
+**Queries.**  A query that waited for a lost worker comes to another one with the whole history, also with
+events for which no workflow task was started yet.  The SDK runs them for the query, with the time of the task
+before, and keeps them applied: what they command then is sent with the next task.  On replay the same events
+come with their own task, together with its updates, and at its time.  Such a query is failed, and forgotten.
 """
 
 from contextvars import ContextVar
@@ -22,11 +23,13 @@ _NO_EVENT: Final = frozenset({"query_workflow", "notify_has_patch", "remove_from
 """Jobs that do not come from a new event."""
 _UNDONE_BY: Final = {"cancel_timer": "start_timer", "request_cancel_activity": "schedule_activity"}
 
+TASK_NOT_STARTED: Final = "the query came with events of a workflow task that was not started yet; ask again"
+
 _current: Final[ContextVar["TaskMarkers | None"]] = ContextVar("helixtaskmarkers", default=None)
 
 
-class RunAheadError(RuntimeError):
-    """Fails one workflow task, which the server repeats."""
+class TaskNotStartedError(RuntimeError):
+    """Fails a query; the SDK forgets what the run did for it."""
 
 
 class TaskMarkers:
@@ -38,14 +41,14 @@ class TaskMarkers:
 
     def __init__(self) -> None:
         self.wanted = False
-        self._task, self._started, self._ahead = -1, (-1, -1), False
+        self._task, self._started = -1, (-1, -1)
         self._empty, self._empty_before, self._hidden = True, True, False
 
     def activate(self, inner: Any, activation: Any) -> Any:
         """Run an activation; add a marker if this workflow task and the one before have no command.
 
         Raises:
-            RunAheadError: A query had the run see events of this task before the task was started.
+            TaskNotStartedError: These are events of a task that was not started yet; a query came with them.
         """
         self._check_ahead(activation)
         token = _current.set(self)
@@ -60,16 +63,11 @@ class TaskMarkers:
     def _check_ahead(self, activation: Any) -> None:
         if not _jobs(activation):
             return
-        # Both are the started task's; the time alone is told by servers of before 1.20.
+        # Both are told by a task's start; servers of before 1.20 tell the time alone.
         started = (activation.timestamp.ToNanoseconds(), activation.history_size_bytes)
-        if started == self._started:
-            longer = activation.history_length > self._task
-            self._ahead = self._ahead or (longer and not activation.is_replaying)
-        elif self._ahead and self.wanted:
-            raise RunAheadError(
-                "a query was answered from events of this task before it was started; it is done again, from "
-                "the start of the history"
-            )
+        ahead = started == self._started and activation.history_length > self._task
+        if ahead and self.wanted and not activation.is_replaying:
+            raise TaskNotStartedError(TASK_NOT_STARTED)
         self._started = started
 
     def _look_at(self, activation: Any, commands: Any) -> None:

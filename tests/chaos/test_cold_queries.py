@@ -2,17 +2,22 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowHistory
+from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.worker import Replayer
 
 from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
+from helix_temporal.workflows._task_markers import TASK_NOT_STARTED
 from tests.chaos._agent import AGENT
 from tests.chaos._settings import quick
 from tests.chaos._workers import WorkerProcess
@@ -29,48 +34,101 @@ def patient(settings: Settings) -> Settings:
     return fast.model_copy(update={"timeouts": timeouts})
 
 
-async def killed_queried_and_cancelled(settings: Settings, books: Path, sid: str) -> WorkflowHistory:
-    """What a session has written whose worker is killed, which is queried, cancelled and closed meanwhile."""
-    client, _ = await connect(settings)
-    sessions = SessionClient(client, task_queue=settings.task_queue)
-    handle = client.get_workflow_handle(workflow_id(sid))
-    workers = [WorkerProcess(settings, books, model_seconds=60)]
+@dataclass
+class Story:
+    """A session of a worker that is killed, which is queried meanwhile.
+
+    Attributes:
+        refused: The query came with events of a task that was not started.
+    """
+
+    sessions: SessionClient
+    handle: WorkflowHandle[Any, Any]
+    workers: list[WorkerProcess]
+    refused: bool = False
+
+    @classmethod
+    async def begin(cls, settings: Settings, books: Path, sid: str, *, model_seconds: float) -> "Story":
+        """Its worker serves."""
+        client, _ = await connect(settings)
+        options = SessionOptions(idle_timeout=3)
+        sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
+        workers = [WorkerProcess(settings, books, model_seconds=model_seconds)]
+        return cls(sessions, client.get_workflow_handle(workflow_id(sid)), workers)
+
+    async def query(self) -> None:
+        """As the server's pages do."""
+        try:
+            await self.handle.query("status", rpc_timeout=timedelta(seconds=30))
+        except WorkflowQueryFailedError as error:
+            assert error.message == TASK_NOT_STARTED  # noqa: PT017 (the query may as well be answered)
+            self.refused = True
+
+    async def check_replays(self) -> None:
+        """All that was written."""
+        history = await self.handle.fetch_history()
+        await Replayer(workflows=[], plugins=[HelixPlugin()]).replay_workflow(history)
+
+    def stop(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.stop()
+
+
+async def cancelled(settings: Settings, books: Path, sid: str) -> bool:
+    """It is cancelled and closed while its worker is away; whether the query was refused."""
+    story = await Story.begin(settings, books, sid, model_seconds=60)
     try:
-        await sessions.send(sid, "hello", agent=AGENT)
+        await story.sessions.send(sid, "hello", agent=AGENT)
         async with asyncio.timeout(30):
             pending = False
             while not pending:
                 await asyncio.sleep(0.1)
-                pending = bool((await handle.describe()).raw_description.pending_activities)
-        workers[0].kill()
-        query = asyncio.create_task(handle.query("status", rpc_timeout=timedelta(seconds=20)))
+                pending = bool((await story.handle.describe()).raw_description.pending_activities)
+        story.workers[0].kill()
+        query = asyncio.create_task(story.query())
         await asyncio.sleep(1)
-        await handle.cancel()
+        await story.handle.cancel()
         await asyncio.sleep(0.3)
-        closing = asyncio.create_task(sessions.close(sid))
-        workers.append(WorkerProcess(settings, books))
+        closing = asyncio.create_task(story.sessions.close(sid))
+        story.workers.append(WorkerProcess(settings, books))
         async with asyncio.timeout(60):
-            await query
-            await closing
+            await asyncio.gather(query, closing)
             with contextlib.suppress(WorkflowFailureError):
-                await handle.result()
-        return await handle.fetch_history()
+                await story.handle.result()
+        await story.check_replays()
+        return story.refused
     finally:
-        for worker in workers:
-            worker.stop()
+        story.stop()
 
 
-async def test_a_query_between_a_kill_and_a_cancel_leaves_a_history_that_replays(
-    settings: Settings, tmp_path: Path
+async def idle(settings: Settings, books: Path, sid: str) -> bool:
+    """Its timer fires while its worker is away, and another message comes; whether the query was refused."""
+    story = await Story.begin(settings, books, sid, model_seconds=0.03)
+    try:
+        assert (await story.sessions.ask(sid, "one", agent=AGENT, timeout=30)).status is AskStatus.ANSWERED
+        await asyncio.sleep(1.2)
+        assert (await story.sessions.ask(sid, "two", timeout=30)).status is AskStatus.ANSWERED
+        story.workers[0].kill()
+        query = asyncio.create_task(story.query())
+        await asyncio.sleep(3.2)
+        story.workers.append(WorkerProcess(settings, books))
+        await query
+        asked = await story.sessions.ask(sid, "three", agent=AGENT, timeout=30)
+        assert asked.status is AskStatus.ANSWERED
+        assert (await story.sessions.status(sid)).turns
+        await story.check_replays()
+        return story.refused
+    finally:
+        story.stop()
+
+
+@pytest.mark.parametrize("story", [cancelled, idle])
+async def test_a_query_after_a_kill_leaves_a_history_that_replays(
+    settings: Settings, tmp_path: Path, story: Callable[[Settings, Path, str], Awaitable[bool]]
 ) -> None:
-    """An update that comes with the cancel is handled in one order, whoever has asked before."""
-    replayer = Replayer(workflows=[], plugins=[HelixPlugin()])
+    """Updates, and the time, are those of the tasks that the server started, whoever has asked before."""
     for attempt in range(5):
-        history = await killed_queried_and_cancelled(
-            patient(settings), tmp_path / "books", f"queried-{attempt}"
-        )
-        await replayer.replay_workflow(history)
-        failed = [each.workflow_task_failed_event_attributes.failure.message for each in history.events]
-        if any("done again" in each for each in failed):
+        if await story(patient(settings), tmp_path / "books", f"{story.__name__}-{attempt}"):
             return
-    raise AssertionError("the query was never answered from events of a task that was not started")
+    raise AssertionError("no query came with events of a task that was not started")

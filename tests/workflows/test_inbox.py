@@ -3,9 +3,18 @@
 import asyncio
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowUpdateInput,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateHandle,
+)
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 
@@ -356,3 +365,39 @@ async def test_a_session_with_as_many_updates_as_the_server_takes_is_closed_in_t
     gate.opened.set()
     await closing
     assert {each.status for each in await asyncio.gather(*asks)} == {AskStatus.ANSWERED}
+
+
+class LostOnce(Interceptor):
+    """The first update comes with a workflow task that a worker does without it."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (its name)
+        """As the SDK's."""
+        return _LosesFirst(next, self)
+
+
+class _LosesFirst(OutboundInterceptor):
+    def __init__(self, outer: OutboundInterceptor, owner: LostOnce) -> None:
+        super().__init__(outer)
+        self._owner = owner
+
+    async def start_workflow_update(
+        self,
+        input: StartWorkflowUpdateInput,  # noqa: A002 (its name)
+    ) -> WorkflowUpdateHandle[Any]:
+        if self._owner.lost:
+            return await super().start_workflow_update(input)
+        self._owner.lost = True
+        raise WorkflowUpdateFailedError(ApplicationError("not processed by worker", type="UnprocessedUpdate"))
+
+
+async def test_an_update_that_no_worker_took_up_is_sent_again(stand: Stand, sid: str) -> None:
+    """The server says so of a worker that was lost, or had not the session in its cache."""
+    config: Any = stand.served.client.config()
+    lost = LostOnce()
+    client = Client(**{**config, "interceptors": [lost]})
+    others = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
+    assert (await others.ask(sid, "hello", agent="main", timeout=30)).status is AskStatus.ANSWERED
+    assert lost.lost
