@@ -43,11 +43,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def until_waiting(client: SessionClient, session_id: str, count: int) -> None:
     """Return once so many messages wait."""
-    for _ in range(500):
-        if (await client.status(session_id)).waiting >= count:
+    waiting = 0
+    for _ in range(3000):
+        waiting = (await client.status(session_id)).waiting
+        if waiting >= count:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"fewer than {count} messages wait")
+    raise AssertionError(f"{count} messages expected to wait, not {waiting}")
 
 
 async def test_messages_that_waited_together_become_one_turn(stand: Stand, desk: Desk, sid: str) -> None:
