@@ -94,7 +94,8 @@ class Follow:
                             yield stored
                 elif self._missing is not None and time.monotonic() - began >= _MISSING:
                     # Beside: it takes seconds, and the stream may begin any moment.
-                    self._told, self._missing = asyncio.create_task(self._missing()), None
+                    self._told = asyncio.create_task(self._missing())
+                    self._missing = None
                 if not self._over:
                     await pauses.rest()
         finally:

@@ -109,7 +109,8 @@ class HelixPlugin(SimplePlugin):
             config["workflows"] = with_versioning(config.get("workflows") or ())
         client = config.get("client")
         used = client.data_converter if client is not None else DataConverter()
-        config["workflow_runner"] = session_runner(config["workflow_runner"], used)
+        sandboxed = config.get("workflow_runner") or SandboxedWorkflowRunner()
+        config["workflow_runner"] = session_runner(sandboxed, used)
         unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
         config["unsandboxed_workflow_runner"] = session_runner(unsandboxed, used)
         return config

@@ -282,7 +282,9 @@ async def _as_result(payloads: Payloads, thread_id: str, message: Message) -> To
     carried = await _carried(payloads, thread_id, message)
     found = {"text": carried.text or None, "ref": carried.ref, "usage": message.usage}
     fields: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
-    return ToolResult(**fields, **({"is_error": True} if message.is_error else {}))
+    if message.is_error:
+        fields["is_error"] = True
+    return ToolResult(**fields)
 
 
 async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall) -> KnownCall:

@@ -280,7 +280,7 @@ async def delete_session(
     async with leased(getattr(storage, "locks", None), session_id):
         found = await storage.load(session_id)
         await storage.delete(session_id)
-    removed = {} if found is None else dict.fromkeys(("thread", "state", "usage"), 1)
+    removed: dict[str, int] = {} if found is None else {"thread": 1, "state": 1, "usage": 1}
     return DeleteResult(sessions=(session_id,), removed=removed)
 
 

@@ -50,7 +50,7 @@ class HistoryPage(Page[Message]):
         head: Where the thread stands.
     """
 
-    total: int = 0
+    total: int = 0  # pyright: ignore[reportIncompatibleVariableOverride] (pages are frozen)
     first: Position = 0
     head: Head = EMPTY
 

@@ -105,7 +105,7 @@ async def test_every_workflow_of_the_pack_has_a_behaviour_where_versioning_is_us
     version = WorkerDeploymentVersion(deployment_name="d", build_id="1")
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=versioned)
     options: Any = {"task_queue": "q", "workflows": [Clerk], "deployment_config": config}
-    found = HelixPlugin(settings).configure_worker(options)["workflows"]
+    found = HelixPlugin(settings).configure_worker(options).get("workflows", ())
     expected = VersioningBehavior.AUTO_UPGRADE if versioned else VersioningBehavior.UNSPECIFIED
     assert {each.name: each.versioning_behavior for each in map(_Definition.must_from_class, found)} == {
         _Definition.must_from_class(each).name: expected for each in WORKFLOWS
