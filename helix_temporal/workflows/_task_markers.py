@@ -33,10 +33,10 @@ class TaskNotStartedError(RuntimeError):
 
 
 class TaskMarkers:
-    """Adds the markers to one workflow run.
+    """Keeps the history of one workflow run replayable: adds markers, and refuses events without a task.
 
     Attributes:
-        wanted: Whether the run has a session.  The histories of other workflows stay as they are.
+        wanted: Whether the run has a session.  Other workflows are left as they are.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class TaskMarkers:
     def _check_ahead(self, activation: Any) -> None:
         if not _jobs(activation):
             return
-        # Both are told by a task's start; servers of before 1.20 tell the time alone.
+        # Both come with the start of a task: where they stay, and events come, no task was started.
         started = (activation.timestamp.ToNanoseconds(), activation.history_size_bytes)
         ahead = started == self._started and activation.history_length > self._task
         if ahead and self.wanted and not activation.is_replaying:
@@ -99,7 +99,7 @@ def _jobs(activation: Any) -> set[str]:
 
 
 def keep_tasks_apart() -> None:
-    """Ask for markers in the workflow run that calls this."""
+    """Have the history of the workflow run that calls this kept replayable."""
     markers = _current.get()
     if markers is not None:
         markers.wanted = True
