@@ -207,11 +207,16 @@ class Stepper:
         )
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
         header, end = view.header, request.head.position + count
-        if header.committed > end or header.committed < end < header.head.position:
-            # The turn has gone on: its workflow was reset.  Results that end it are stored with its state.
+        lost = header.head.position < request.head.position or view.last_id_at_head != request.head.last_id
+        if lost or header.committed > end or header.committed < end < header.head.position:
+            # The record is an older copy; or the turn has gone on, and its workflow was reset.  Results that
+            # end it are stored with its state.
             raise elsewhere(thread_id, request.head)
+        stands = [record.id for record in view.after] == [each.id for each in request.inputs]
+        if attempt() > 1 and not stands:
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
         turn, told = None, False
-        if [record.id for record in view.after] == [each.id for each in request.inputs]:
+        if stands:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
             inputs = [from_record(record) for record in view.after]
@@ -309,16 +314,22 @@ class Stepper:
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
             result = await self._result(request, appended, stored, receipt, seen)
-            if known := await self._results_behind(appended, result):
+            # Done again after a reset, it may have another name: what its tools staged, and what was told
+            # of it, has the first.
+            same_run = state_of(seen.view).run == request.run_id
+            if known := await self._results_behind(appended, result, same_run=same_run):
                 result = result.model_copy(update={"known": known})
-            # Done again after a reset, under another name of its run: it was told of under the first.
-            if state_of(seen.view).run == request.run_id:
+            if appended.header.head.position > appended.head.position:
+                result = result.model_copy(update={"goes_on": True})
+            if same_run:
                 await self._streams.stood(request, agent, taken, stored, result)
         return result
 
-    async def _results_behind(self, appended: Appended, result: RunStepResult) -> tuple[KnownCall, ...]:
-        """What people have answered that the step waits for, where its workflow was reset to before that."""
-        if not result.waiting:
+    async def _results_behind(
+        self, appended: Appended, result: RunStepResult, *, same_run: bool
+    ) -> tuple[KnownCall, ...]:
+        """Results of the step's calls that the thread has, where its workflow was reset to before them."""
+        if not (result.waiting or (result.calls and same_run)):
             return ()
         return await results_behind(
             self._threads, self._payloads, appended.header, appended.head, result.waiting, len(result.calls)

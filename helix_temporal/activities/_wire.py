@@ -6,4 +6,6 @@ from helix_temporal.stores.protocols.threads import Reopen
 
 def as_reopen(heads: ReopenHeads | None) -> Reopen | None:
     """What a workflow says of itself when it opens again."""
-    return Reopen(heads.known, heads.turn_start, heads.inputs, heads.answered) if heads else None
+    if heads is None:
+        return None
+    return Reopen(heads.known, heads.turn_start, heads.inputs, heads.answered, heads.reset)

@@ -212,8 +212,11 @@ class SessionActivities:
         under_way = {"under_way": messages} if messages else {}
         if told or request.reopen is None:
             return told | under_way
-        own = request.reopen.inputs[: len(messages)] == tuple(each.id for each in messages)
-        return {} if own else {"reset": True} | under_way
+        heads = request.reopen
+        if heads.inputs[: len(messages)] != tuple(each.id for each in messages):
+            return {"reset": True} | under_way
+        goes_on = heads.reset and heads.known == opened.at != opened.header.head
+        return {"goes_on": True} if goes_on else {}
 
     async def _refuse_expired(self, request: OpenSessionInput) -> None:
         if self._states is not None:

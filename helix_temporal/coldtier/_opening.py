@@ -167,9 +167,9 @@ class Opening:
         if reopen.known is not None and await self._holds(base, reopen.known):
             end = await self._after_known(reopen, reopen.known, base)
             if base.committed <= end.position:
-                return Place(end, reopen.known)
+                return Place(base.head if reopen.reset else end, reopen.known)
         elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
-            return Place(reopen.turn_start, reopen.turn_start)
+            return Place(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
         return Place(base.head, await self._finished(base))
 
     async def _finished(self, base: Base) -> Head:

@@ -309,12 +309,14 @@ class ReopenHeads(Model):
 
     Attributes:
         inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
+        reset: It was reset, and has not come to the end of what it did.
     """
 
     known: Head
     turn_start: Head
     inputs: tuple[str, ...] = ()
     answered: bool = True
+    reset: bool = False
 
 
 class Carried(Model):

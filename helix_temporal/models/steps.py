@@ -92,6 +92,7 @@ class OpenSessionResult(Model):
             goes on from the handle's head.
         under_way: With ``reset``: messages of the turn that stands unfinished behind that head.  They have
             the next turn: its tools may have run, and another turn would cut it.
+        goes_on: After a reset: behind the handle's head stands more of the turn under way.
     """
 
     handle: OpenHandle
@@ -113,6 +114,7 @@ class OpenSessionResult(Model):
     tracing_context: TracingContext | None = None
     reset: bool = False
     under_way: tuple[UserMessage, ...] = ()
+    goes_on: bool = False
 
 
 class StepInput(Model):
@@ -192,8 +194,9 @@ class RunStepResult(Model):
         notes: What had to be put right in the session store.
         reason: Why the step is not archived.
         unknown: Those of the calls whose tool the agent does not have, by their number.
-        known: Results of all calls of a step that waited, and from which the thread has gone on: its workflow
-            was reset to before that.
+        known: Results of all calls of a step from which the thread has gone on: its workflow was reset to
+            before that.  Only where the step waited for people, or the turn still has its name.
+        goes_on: Behind the step, which stands, there is more of the turn: its workflow was reset.
     """
 
     head: Head
@@ -216,6 +219,7 @@ class RunStepResult(Model):
     answers: tuple[Answered, ...] = ()
     unknown: tuple[int, ...] = ()
     known: tuple[KnownCall, ...] = ()
+    goes_on: bool = False
 
 
 class EndTurnInput(Model):

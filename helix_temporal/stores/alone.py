@@ -116,7 +116,10 @@ class HotThreads:
     def _change(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
-        check_existence(request, exists=exists)
+        # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
+        is_lost = old is None and request.reopen is not None and request.reopen.known is not None
+        if not is_lost:
+            check_existence(request, exists=exists)
         expected = (old.epoch, old.head) if old else None
         if snapshot is None or not exists:
             new = HotHeader(
@@ -309,9 +312,9 @@ def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
         kept = kept_after_known(reopen, after, committed)
         end = head_after(reopen.known, after[:kept])
         if committed <= end.position:
-            return Place(end, reopen.known)
+            return Place(snapshot.header.head if reopen.reset else end, reopen.known)
     elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):
-        return Place(reopen.turn_start, reopen.turn_start)
+        return Place(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
     return Place(snapshot.header.head, _head_at(snapshot, committed))
 
 

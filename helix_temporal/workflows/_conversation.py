@@ -54,6 +54,9 @@ class Conversation:
         now: Milliseconds since 1970.
         tracing_context: Of the session's caller.
         since: The oldest place from which it has gone on after a reset, while messages may be applied again.
+        seed: Of the workflow's random numbers: the server gives a run another one when it resets it.
+        seed_before: The same when the thread was opened; None: another run opened it.
+        catches_up: After a reset it has not come to the end of what stands of its turn.
     """
 
     request: OpenSessionInput
@@ -71,9 +74,14 @@ class Conversation:
     now: Callable[[], int] = int
     since: ResetPoint | None = None
     tracing_context: TracingContext | None = None
+    seed: Callable[[], int] = int
+    seed_before: int | None = 0
+    catches_up: bool = False
 
     @classmethod
-    def of(cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int]) -> "Conversation":
+    def of(
+        cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int], seed: Callable[[], int]
+    ) -> "Conversation":
         """That of the run before."""
         return cls(
             request,
@@ -86,6 +94,8 @@ class Conversation:
             now=now,
             since=carried.since,
             tracing_context=carried.tracing_context,
+            seed=seed,
+            seed_before=None,
         )
 
     def carried(self) -> dict[str, Any]:
@@ -100,13 +110,29 @@ class Conversation:
             tracing_context=self.tracing_context,
         )
 
-    def opened(self, handle: OpenHandle) -> None:
-        """It is open under another epoch, so that all that was done up to now is known."""
-        self.handle, self.tried, self.unsettled, self.lag = handle, (), None, None
+    @property
+    def is_anothers(self) -> bool:
+        """Another run has opened the thread: this one was reset, or continues it as new, or both.
 
-    def reopened_at(self, heads: ReopenHeads, opened: OpenSessionResult) -> None:
+        What that run left under way has the same epoch, and what it did after the reset is not known here.
+        """
+        return self.seed() != self.seed_before
+
+    def opened(self, handle: OpenHandle, seed: int) -> None:
+        """It is open under another epoch, so that all that was done up to now is known.
+
+        ``seed`` is that of when it was asked to be opened: a reset may have come meanwhile.
+        """
+        self.handle, self.tried, self.unsettled, self.lag = handle, (), None, None
+        self.seed_before = seed
+
+    def at(self, head: Head) -> None:
+        """Look at it from there: what stands behind is found standing."""
+        self.handle = self.handle.model_copy(update={"head": head})
+
+    def reopened_at(self, heads: ReopenHeads, opened: OpenSessionResult, seed: int) -> None:
         """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
-        self.opened(opened.handle)
+        self.opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
         if first < end and not (opened.taken_back or opened.reset):
             self.losses = (*self.losses, Loss(first, end))
@@ -131,12 +157,16 @@ class Conversation:
     def check_settled(self) -> None:
         """Refuse to go on under an epoch that an open which is still under way may end at any time.
 
+        And under one that the run before had, which was reset: its steps may still come.
+
         Raises:
             FencedError: The thread has to be opened again first.
         """
         if self.unsettled is not None:
             thread_id = self.request.thread_id
             raise FencedError(f"thread {thread_id!r}: an open of it ended without a verdict; open it again")
+        if self.is_anothers:
+            raise FencedError(f"thread {self.request.thread_id!r}: another run opened it; open it again")
 
     @property
     def head(self) -> Head:
@@ -145,6 +175,7 @@ class Conversation:
 
     def take(self, result: RunStepResult) -> None:
         """Remember what a step says of the thread."""
+        self.catches_up = result.goes_on
         if result.head == self.head:
             return  # answered before: nothing was added or archived
         self.backlog = result.backlog
@@ -185,25 +216,31 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
 
 
 async def reopen(
-    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None
+    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionResult:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
 
-    ``abandoned`` is the run of a turn that is given up.
+    ``abandoned`` is the run of a turn that is given up; where the thread has more of it, that is cut also
+    after a reset.
 
     Raises:
         FencedError: Another execution took the thread over.
     """
     talk.reopened += 1
-    request = opens_again(talk, heads, abandoned=abandoned)
+    request, seed = opens_again(talk, heads, abandoned=abandoned, cuts=cuts), talk.seed()
     with remembered_if_unclear(calls, talk, heads):
         opened = await open_conversation(calls, request)
-    talk.reopened_at(heads, opened)
+    talk.reopened_at(heads, opened, seed)
     return opened
 
 
-def opens_again(talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None) -> OpenSessionInput:
-    """Pure: the request of an open that goes on with what this execution knows."""
+def opens_again(
+    talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+) -> OpenSessionInput:
+    """The request of an open that goes on with what this execution knows."""
+    talk.catches_up = talk.catches_up or talk.is_anothers
+    if talk.catches_up and not cuts:
+        heads = heads.model_copy(update={"reset": True})
     return talk.request.model_copy(
         update={
             "reopen": heads,
@@ -219,10 +256,11 @@ def opens_again(talk: Conversation, heads: ReopenHeads, *, abandoned: str | None
 @contextmanager
 def remembered_if_unclear(calls: Calls, talk: Conversation, heads: ReopenHeads) -> Iterator[None]:
     """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
+    seed = talk.seed()
     try:
         yield
     except OpenedAllTheSame as cancelled:
-        talk.opened(cancelled.opened.handle)
+        talk.opened(cancelled.opened.handle, seed)
         raise
     except (Exception, asyncio.CancelledError) as error:
         refused = isinstance(error, HelixError) and not error.retryable

@@ -98,8 +98,11 @@ class Finaliser:
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
         await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
-        if talk.unsettled is not None:
-            receipts.append(await self._open(talk, talk.unsettled))
+        heads = talk.unsettled
+        if heads is None and talk.is_anothers:
+            heads = ReopenHeads(known=talk.head, turn_start=talk.head)
+        if heads is not None:
+            receipts.append(await self._open(talk, heads))
         if self._has_news(ending):
             receipts.append(await self._save(talk, ending))
         if ending.closes or not talk.handle.archived:
@@ -120,11 +123,13 @@ class Finaliser:
         return ending.run_id is not None and workflow.patched("helix-end-is-told")
 
     async def _open(self, talk: Conversation, heads: ReopenHeads) -> Receipt:
-        """Fence an open that ended without a verdict; else it may undo what is done here, or refuse it."""
-        request = opens_again(talk, heads)
+        """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
+        request, seed, before = opens_again(talk, heads), talk.seed(), talk.handle
         receipt, opened = await self._done("open", lambda: self._calls.start_open(request))
         if opened is not None:
-            talk.opened(opened.handle)
+            talk.opened(opened.handle, seed)
+            if opened.reset:
+                talk.went_on(before.head.position, before.epoch)
         return receipt
 
     async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:

@@ -137,7 +137,8 @@ class Live:
     def has_messages(self) -> bool:
         """Somebody wants something of the session."""
         if self.is_suspended:
-            return bool(self.rewinds or self.stopping or self.gives_up or self.waits.ready)
+            wanted = self.rewinds or self.stopping or self.gives_up or self.waits.ready
+            return bool(wanted or self.open.is_anothers)
         return bool(self.inbox or self.rewinds)
 
     @property

@@ -139,7 +139,7 @@ async def _cut(
     if talk.tried:
         changes["tried"] = talk.tried
     # Whether or not it took effect: where the thread stands then, it is opened again.
-    heads, epoch = ReopenHeads(known=talk.head, turn_start=talk.head), talk.handle.epoch
+    heads, epoch, seed = ReopenHeads(known=talk.head, turn_start=talk.head), talk.handle.epoch, talk.seed()
     try:
         with remembered_if_unclear(calls, talk, heads):
             opened = await open_conversation(calls, talk.request.model_copy(update=changes))
@@ -147,7 +147,7 @@ async def _cut(
         if request.id not in talk.tried:
             talk.tried = (*talk.tried, request.id)
         raise
-    talk.opened(opened.handle)
+    talk.opened(opened.handle, seed)
     if opened.reset:
         talk.went_on(plan.found.to.position, epoch)
     return opened

@@ -244,7 +244,7 @@ class Serving:
         """
         heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
         epoch = talk.handle.epoch
-        opened = await reopen(self._calls, talk, heads, abandoned=run_id)
+        opened = await reopen(self._calls, talk, heads, abandoned=run_id, cuts=True)
         if opened.reset:
             talk.went_on(start.position, epoch)
         return talk.head.position > start.position

@@ -152,23 +152,24 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk, self._live.lost = Conversation.of(request, carried, now_ms), carried.lost
+            self._live.talk = Conversation.of(request, carried, now_ms, workflow.random_seed)
+            self._live.lost = carried.lost
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
             if carried.suspended is not None:
                 self._live.take_up(carried.suspended)
             return
-        properties = given(properties=self._input.properties)
+        properties, seed = given(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.
             opened = await open_conversation(self._calls, request.model_copy(update=properties))
         except OpenedAllTheSame as cancelled:
-            self._adopt(request, cancelled.opened)
+            self._adopt(request, cancelled.opened, seed)
             raise
-        self._adopt(request, opened)
+        self._adopt(request, opened, seed)
         await self._events.started(created=opened.created)
 
-    def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult) -> None:
+    def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
         self._calls.policy = opened.policy
         self._live.options = opened.options or self._live.options
         self._live.expires_at = opened.expires_at
@@ -181,6 +182,8 @@ class AgentSession:
             archives=archives,
             now=now_ms,
             tracing_context=opened.tracing_context,
+            seed=workflow.random_seed,
+            seed_before=seed,
         )
         if request.again:
             self._live.talk.went_on(0, 0)

@@ -1,10 +1,17 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.errors import FencedError, HeadMovedError, HelixError, SessionInterruptedError
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    HelixError,
+    SessionInterruptedError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.messages import Finish, Usage
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
@@ -25,6 +32,7 @@ from helix_temporal.workflows._sleepers import OpenCalls
 from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
 from helix_temporal.workflows._waits import Waits
 
+_CATCHES_UP: Final = 3
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
 
@@ -59,6 +67,10 @@ class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
 
 class _GoesOn(_RunAgain):
     """The workflow was reset, and the thread has gone on: so does the turn, behind what is finished there."""
+
+
+class _LooksAgain(_RunAgain):
+    """The thread has gone on from the step that waited: the turn's steps are found standing, one by one."""
 
 
 class Turn:
@@ -178,12 +190,35 @@ class Turn:
         while True:
             users = tuple(_user_input(message) for message in self._messages)
             try:
+                if resumed is not None and self._talk.is_anothers:
+                    await self._look_behind(resumed.head)
                 return await self._run(users, resumed, dropped)
             except _RunAgain as again:
                 resumed = None
                 self._begins_again(again)
 
+    async def _look_behind(self, waiting: Head) -> None:
+        """See whether the thread has gone on from the step that waits: a reset workflow would not know.
+
+        Raises:
+            _RunAgain: It has, or has lost the step: the turn's steps that stand are found one by one.
+        """
+        opened = await self._reopen(waiting)
+        if self._talk.head == waiting and not (opened.goes_on or opened.reset):
+            return
+        assert self._waits is not None
+        self._waits.end()
+        self._waits.sleepers.take_up(())
+        self.steps, self._used_before = 0, Usage()
+        self._check_reset(opened, waiting)
+        if opened.taken_back or self._talk.head.position < self._start.position:
+            self._start = self._talk.head
+        self._talk.at(self._start)
+        raise _LooksAgain if opened.goes_on else _RunAgain
+
     def _begins_again(self, why: _RunAgain) -> None:
+        if isinstance(why, _LooksAgain):
+            return
         if not isinstance(why, _GoesOn):
             self._talk.turns_run_again += 1
         self.took_values = False
@@ -209,7 +244,7 @@ class Turn:
             self.interrupted = self.interrupted or result.stop is not None
             outcomes, answers = await self._outcomes(result, dropped)
             if self._rewinds(outcomes):
-                self._check_reset(await self._reopen(before), before)
+                self._check_reset(await self._reopen(before, cuts=True), before)
                 if self._talk.head != before:
                     raise _RunAgain
                 continue
@@ -398,7 +433,7 @@ class Turn:
         self, attempt: Any, inputs: tuple[StepInput, ...], *, answered: bool = True
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
-        while True:
+        for tries in itertools.count():
             below = () if self._waits is None else self._waits.unsaid()
             try:
                 self._talk.check_settled()
@@ -406,12 +441,17 @@ class Turn:
                 if self._waits is not None:
                     self._waits.said(below)
                 return result
-            except (HeadMovedError, FencedError) as moved:
+            except (HeadMovedError, FencedError, ThreadNotFoundError) as moved:
+                if isinstance(moved, ThreadNotFoundError) and tries:
+                    raise  # the thread is there
                 head = self._talk.head
                 self._reopens += 1
                 if self._reopens > REOPENS:
                     raise
-                opened = await self._reopen(head, tuple(each.id for each in inputs), answered=answered)
+                # What still stands in the way after some tries is no step that a reset workflow comes to.
+                cuts = not answered or tries >= _CATCHES_UP
+                ids = tuple(each.id for each in inputs)
+                opened = await self._reopen(head, ids, answered=answered, cuts=cuts)
                 self._check_reset(opened, head, moved)
                 if opened.taken_back or self._talk.head.position < self._start.position:
                     # What the stores have lost stays gone: the turn begins where the thread is.
@@ -420,11 +460,12 @@ class Turn:
                 kept = self._talk.head.position - head.position
                 if self._talk.head == head or 0 < kept <= len(inputs) + 1:
                     # What lies beyond is this very step: the next attempt finds it standing.
-                    self._talk.handle = self._talk.handle.model_copy(update={"head": head})
+                    self._talk.at(head)
                     continue
                 if self._talk.head == self._start:
                     raise _RunAgain from moved
                 raise
+        raise AssertionError("unreachable")  # pragma: no cover
 
     def _check_reset(self, opened: OpenSessionResult, head: Head, moved: HelixError | None = None) -> None:
         """After a reset, go on where the thread has: what was finished, or taken back, stays so."""
@@ -449,11 +490,11 @@ class Turn:
         return changed
 
     async def _reopen(
-        self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True
+        self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
     ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
         self._epoch_before = self._talk.handle.epoch
-        return await reopen(self._calls, self._talk, heads)
+        return await reopen(self._calls, self._talk, heads, cuts=cuts)
 
 
 def _user_input(message: UserMessage) -> StepInput:

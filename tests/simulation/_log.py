@@ -54,14 +54,12 @@ class Log:
         self._decoded: dict[str, tuple[bytes, Manifest]] = {}
         self._owners: set[str] = set()
         self.revived: set[str] = set()
-        self.gone_on_from: set[Head] = set()
         self.is_overrun = self.returned = False
 
     # -- what happened
 
     def appended(self, step: StepAppend, appended: Appended) -> None:
         """The hot tier took a step."""
-        self.gone_on_from.add(step.head)
         self.follow(step.head, appended.records)
         if self._strict and step.commits:
             self._check_committed(step.thread_id, appended.header)

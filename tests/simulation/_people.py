@@ -72,15 +72,34 @@ class People:
                 world.note("left while suspended")
                 return await story.left(session)
             if luck < 0.5:
-                await self._abort(session, waits)
+                session, waits = await self._reset(session, waits)
             elif luck < 0.6:
+                await self._abort(session, waits)
+            elif luck < 0.7:
                 waits.give_up(INTERRUPTED)
                 await self._end(session, waits)
             else:
                 await self._answer(session, waits)
         return session
 
-    async def _answer(self, session: Session, waits: Waits) -> None:
+    async def _reset(self, session: Session, waits: Waits) -> tuple[Session, Waits]:
+        """Back to where the turn waited, after somebody had answered; what went on then lives on."""
+        world, turn = self._world, waits.turn
+        assert turn is not None
+        world.note("reset while suspended")
+        reset, ghost = self._story.back_to(session), session.saved()
+        ghost.is_undone = True
+        going_on = self._story.turn(ghost, waits).resume(self._answered(waits))
+        await world.interrupt(world.loop.create_task(going_on), world.random.choice((0.1, 3.0)))
+        self.asked, waits = None, self.waits()
+        waits.begin(turn)
+        reset.inbox.adopt(turn.messages)
+        # As the session does: it looks behind the step that waits before anybody is asked again.
+        self._over(reset, await self._story.turn(reset, waits).resume(turn))
+        return reset, waits
+
+    def _answered(self, waits: Waits) -> SuspendedTurn:
+        """People answer each call, once."""
         world, turn = self._world, waits.turn
         assert turn is not None
         for call in turn.waiting:
@@ -90,7 +109,10 @@ class People:
                 world.fail(f"the answer to {call.id} was not taken")
             if waits.submit(request).status != "already_completed":
                 world.fail(f"{call.id} was answered twice")
-        known = turn.model_copy(update={"known": waits.known()})
+        return turn.model_copy(update={"known": waits.known()})
+
+    async def _answer(self, session: Session, waits: Waits) -> None:
+        known = self._answered(waits)
         self.asked = None
         result = await self._story.turn(session, waits).resume(known)
         self._world.note("suspended turn gone on with")
@@ -114,7 +136,7 @@ class People:
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)
         heads = ReopenHeads(known=turn.start, turn_start=turn.start)
-        await reopen(calls, session.talk, heads, abandoned=turn.run_id)
+        await reopen(calls, session.talk, heads, abandoned=turn.run_id, cuts=True)
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])
         session.told = session.told[: turn.start.position]

@@ -56,10 +56,16 @@ class Session:
     unarchived: set[str] = field(default_factory=set)
     told_apart: list[Entry] = field(default_factory=list)
 
+    def was_reset(self) -> None:
+        """The server gives the run another seed."""
+        self.talk.seed_before = None
+
     def saved(self) -> "Session":
         """As of now, for a later reset."""
         talk = self.talk
-        known = Conversation(talk.request, talk.handle, talk.facts, since=talk.since)
+        known = Conversation(
+            talk.request, talk.handle, talk.facts, since=talk.since, seed_before=talk.seed_before
+        )
         copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
         copy.unarchived, copy.untold = set(self.unarchived), set(self.untold)
         return copy
@@ -185,7 +191,7 @@ class SimCalls:
 def resumed(session: Session, handle: OpenHandle) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
     talk = session.talk
-    known = Conversation(talk.request, handle, talk.facts, since=talk.since)
+    known = Conversation(talk.request, handle, talk.facts, since=talk.since, seed_before=None)
     return replace(session, talk=known, inbox=Inbox(*session.inbox.carried()))
 
 

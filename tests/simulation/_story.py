@@ -21,7 +21,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
     UserMessage,
 )
-from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows._conversation import Conversation, open_conversation, opens_again
 from helix_temporal.workflows._events import ask_result
@@ -140,9 +140,6 @@ class Story:
     def _is_excused(self) -> str:
         """Why there is no verdict, if more went wrong at once than the protocol promises to survive."""
         log = self._shop.log
-        if self._people.asked in log.gone_on_from and self._world.seen["reset"]:
-            # A known defect, see docs/roadmap.md.
-            return "a step of before the reset stands behind a turn that waits"
         if log.returned:
             # By a clock that was ahead; a later open of the same owner may then cut, or reset it.
             return "an open of a dead execution came late, and another one after it"
@@ -468,9 +465,13 @@ class Story:
     async def _finalise(self, session: Session) -> None:
         calls, talk = SimCalls(self._world, self.temporal, session), session.talk
         try:
-            if talk.unsettled is not None:
+            heads = talk.unsettled
+            if heads is None and talk.is_anothers:
+                heads = ReopenHeads(known=talk.head, turn_start=talk.head)
+            if heads is not None:
                 self._world.note("opened again to end")
-                talk.opened((await open_conversation(calls, opens_again(talk, talk.unsettled))).handle)
+                opened = await open_conversation(calls, opens_again(talk, heads))
+                talk.opened(opened.handle, talk.seed())
             epoch = talk.handle.epoch
             await calls.flush(THREAD, epoch, closes=True)
         except ConflictError as error:
@@ -522,6 +523,13 @@ class Story:
         self._session = replace(saved.saved(), inbox=inbox, accepted=len(self._accepted))
         # What was acknowledged before stays so.
         self._session.unarchived.update(session.unarchived)
+        self._session.was_reset()
+        return self._session
+
+    def back_to(self, session: Session) -> Session:
+        """The session as it is now, after a reset of the run that goes on from here."""
+        self._session = session.saved()
+        self._session.was_reset()
         return self._session
 
     async def _opened_again(self, session: Session, inbox: Inbox) -> Session:
@@ -543,10 +551,7 @@ class Story:
         ghost = session.saved()
         ghost.is_undone = True
         messages = [entry.message for entry in self._group(ghost)]
-        task = self._world.loop.create_task(self.turn(ghost).run(messages))
-        await asyncio.sleep(self._world.between(0.0005, 0.1))
-        task.cancel()
-        await asyncio.wait([task])
+        await self._world.interrupt(self._world.loop.create_task(self.turn(ghost).run(messages)), 0.1)
 
     async def _reset_of_an_older_execution(self, session: Session) -> None:
         """Another execution followed: this one must end, having touched nothing."""

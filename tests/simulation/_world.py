@@ -216,6 +216,12 @@ class World:
         task.add_done_callback(self._check)
         return task
 
+    async def interrupt(self, task: "asyncio.Task[Any]", within: float) -> None:
+        """Let a workflow end at any moment of these seconds; the activities that it has started go on."""
+        await asyncio.sleep(self.between(0.0005, within))
+        task.cancel()
+        await asyncio.wait([task])
+
     def _check(self, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Violation) and self.violation is None:

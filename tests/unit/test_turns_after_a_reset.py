@@ -13,9 +13,10 @@ from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
+from helix_temporal.errors import FencedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.sessions import CallPolicy, ExitReason, UserMessage
+from helix_temporal.models.sessions import CallPolicy, ExitReason, SuspendedTurn, UserMessage
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -43,7 +44,7 @@ class ResetError(Exception):
 @tool
 async def look(what: str) -> str:
     """Look."""
-    return f"saw {what}"
+    return f"saw {what}" * (1_000 if what == "much" else 1)
 
 
 @client_tool
@@ -56,6 +57,9 @@ def asks(name: str, what: str) -> ModelResponse:
     return ModelResponse(tool_calls=(ToolCall(id="c", name=name, arguments={"what": what}),))
 
 
+BOTH = ModelResponse(tool_calls=(*asks("sign", "this").tool_calls, *asks("look", "here").tool_calls))
+
+
 @dataclass
 class Here:
     """`Calls` that run the real activities in this process.
@@ -63,6 +67,8 @@ class Here:
     Attributes:
         resets: At a call of a tool with this argument.
         runs: Calls of tools, by their argument.
+        holds_steps: The workflow is reset at the next step, whose activity is still on its way.
+        held: Steps on their way.
     """
 
     threads: ThreadStore
@@ -71,6 +77,8 @@ class Here:
     opens: int = 0
     names: int = 0
     runs: list[str] = field(default_factory=list)
+    holds_steps: bool = False
+    held: list[RunStepInput] = field(default_factory=list)
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -95,6 +103,9 @@ class Here:
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """The activity."""
+        if self.holds_steps:
+            self.held.append(request)
+            raise ResetError
         return await self.stepper.run(request)
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
@@ -177,8 +188,7 @@ async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(thread
 
 async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(threads: ThreadStore) -> None:
     """Who has answered is not asked again, and a later execution finds all that was answered."""
-    both = ModelResponse(tool_calls=(*asks("sign", "this").tool_calls, *asks("look", "here").tool_calls))
-    here = Here(threads, [both, asks("look", "two"), ModelResponse("done")], resets="two")
+    here = Here(threads, [BOTH, asks("look", "two"), ModelResponse("done")], resets="two")
     before, _ = await here.begin()
     talk, waits = after(before), Waits(lambda: 0)
     first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
@@ -196,3 +206,80 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     assert here.runs == [*runs, "two"]
     assert waits.submit(SubmitInput(call=call, text="again")).status == "already_completed"
     assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
+
+
+async def waiting(here: Here) -> tuple[Conversation, Waits]:
+    """A turn whose first step waits for somebody."""
+    talk, waits = (await here.begin())[0], Waits(lambda: 0)
+    first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
+    assert first.exit_reason is ExitReason.SUSPENDED
+    return talk, waits
+
+
+def signed(waits: Waits) -> SuspendedTurn:
+    """The turn that waits, as somebody has answered it."""
+    assert waits.turn is not None
+    assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
+    return waits.turn.model_copy(update={"known": waits.known()})
+
+
+def was_reset(talk: Conversation, waits: Waits) -> tuple[Conversation, Waits, SuspendedTurn]:
+    """What the workflow knows that was reset to where its turn waits."""
+    suspended, again = waits.turn, Waits(lambda: 0)
+    assert suspended is not None
+    again.begin(suspended)
+    return replace(after(talk), seed_before=None), again, suspended
+
+
+async def test_a_step_that_came_late_is_found_behind_a_turn_that_waits(threads: ThreadStore) -> None:
+    """Nobody is asked again, and the next open would have cut a turn whose tools have run."""
+    here = Here(threads, [BOTH, asks("look", "two"), ModelResponse("done")], resets="two")
+    before, waits = await waiting(here)
+    talk, again, suspended = was_reset(before, waits)
+    with pytest.raises(ResetError):
+        await here.turn(before, waits).resume(signed(waits))
+    here.resets = None
+    result = await here.turn(talk, again).resume(suspended)
+    assert (result.exit_reason, result.text, again.turn) == (ExitReason.COMPLETED, "done", None)
+    assert (here.runs, here.model.calls) == (["here", "two"], 3)
+    assert ((await here.state()).turns, len(await here.ids()), result.steps) == (1, 7, 3)
+
+
+async def test_a_step_of_before_the_reset_comes_too_late(threads: ThreadStore) -> None:
+    """The thread was opened again: the step would stand behind a turn that waits, which is cut some day."""
+    here = Here(threads, [BOTH, ModelResponse("done")])
+    before, waits = await waiting(here)
+    talk, again, suspended = was_reset(before, waits)
+    here.holds_steps = True
+    with pytest.raises(ResetError):
+        await here.turn(before, waits).resume(signed(waits))
+    here.holds_steps = False
+    result = await here.turn(talk, again).resume(suspended)
+    assert (result.exit_reason, again.turn and again.turn.head) == (ExitReason.SUSPENDED, suspended.head)
+    with pytest.raises(FencedError):
+        await here.run_step(here.held[0])
+    assert (await here.turn(talk, again).resume(signed(again))).exit_reason is ExitReason.COMPLETED
+    assert (await here.state()).turns == 1
+
+
+async def test_the_end_of_a_turn_is_found_where_the_hot_store_went_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Archived, its payloads are gone: tried again on the older copy, it would want them for ever."""
+    hot = MemoryThreads()
+    here = Here(TieredThreads(hot, MemoryBlobs()), [asks("look", "much")])
+    talk, turn_end = (await here.begin())[0], here.stepper.end_turn
+    older = hot.backup()
+
+    async def lost_on_the_way(request: EndTurnInput) -> RunStepResult:
+        await turn_end(request)
+        hot.restore(older)
+        monkeypatch.setattr(here.stepper, "end_turn", turn_end)
+        return await turn_end(request)
+
+    monkeypatch.setattr(here.stepper, "end_turn", lost_on_the_way)
+    turn = here.turn(talk)
+    turn.interrupted = True
+    result = await turn.run([UserMessage(id="go", text="go")])
+    assert (result.exit_reason, len(await here.ids())) == (ExitReason.INTERRUPTED, 3)
+    assert (here.model.calls, len(here.runs), (await here.state()).turns) == (1, 1, 1)

@@ -76,6 +76,32 @@ async def test_a_reset_to_a_middle_point_loses_and_doubles_nothing(
     assert len(desk.requests[sid]) == 4
 
 
+@pytest.mark.parametrize("turns", [None, 1], ids=["in its first run", "continued as new"])
+async def test_a_session_that_was_reset_opens_its_thread_again(
+    stand: Stand, sid: str, turns: int | None
+) -> None:
+    """Once, before anything else: steps of before the reset that are still on their way come too late."""
+    client = stand.client(**({} if turns is None else {"max_turns_per_run": turns}))
+    for text in ("one", "two"):
+        await client.ask(sid, text, agent="main", timeout=30)
+    async with asyncio.timeout(20):
+        while not (ends := await task_ends(stand, sid)):  # noqa: ASYNC110 (the server tells nobody)
+            await asyncio.sleep(0.05)
+    before = await opens(stand, sid)
+    run_id = await reset(stand, sid, ends[-1])
+    for text in ("three", "four"):
+        await client.ask(sid, text, timeout=30)
+    await check(stand, sid, ["one", "two", "three", "four"])
+    assert (before, await opens(stand, sid, run_id)) == ((0, 1) if turns else (1, 2))
+
+
+async def opens(stand: Stand, session_id: str, run_id: str | None = None) -> int:
+    """How often a run has opened the thread."""
+    events = await stand.events(session_id, run_id)
+    started = [each.activity_task_scheduled_event_attributes.activity_type.name for each in events]
+    return started.count("helix.sessions.open")
+
+
 async def test_a_step_that_is_done_again_finds_itself_and_pays_nothing(
     stand: Stand, desk: Desk, sid: str
 ) -> None:

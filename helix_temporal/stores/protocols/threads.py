@@ -40,12 +40,15 @@ class Reopen:
             other messages' unfinished turn is kept, too: the workflow was reset to before it.
         answered: That step ends in an answer; otherwise it is its inputs alone, and is not the one that
             goes on with an answer.
+        reset: The workflow was reset, and has not come to the end of what it did: nothing is cut.  What
+            stands behind ``known`` may be its own steps, whose tools have run.
     """
 
     known: Head | None
     turn_start: Head
     inputs: tuple[str, ...] = ()
     answered: bool = True
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)

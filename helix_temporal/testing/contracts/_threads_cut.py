@@ -92,6 +92,21 @@ class CutContract(ThreadFixtures):
         opened = await given_up.open(reopen=Reopen(finished, finished))
         assert (opened.cut, opened.header.head, opened.at) == (2, finished, finished)
 
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_a_reopen_after_a_reset_cuts_nothing(self, author: Author, archived: bool) -> None:
+        """The workflow will come to what stands there: the tools of those steps may have run."""
+        await author.turn("one")
+        finished = author.head
+        standing = await author.asks_for_tools("two")
+        if archived:
+            await author.flush()
+        later = author.later()
+        opened = await later.open(reopen=Reopen(finished, finished, reset=True))
+        assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
+        elsewhere = Reopen(Head(position=3, last_id="m-gone"), finished, ("m-gone.0",), reset=True)
+        opened = await author.later(by=2_000_000).open(reopen=elsewhere)
+        assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
+
     async def test_a_reopen_that_knows_nothing_cuts_nothing(self, author: Author) -> None:
         """The workflow was reset to before it had opened the thread."""
         await author.turn("one")
