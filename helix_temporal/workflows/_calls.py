@@ -134,8 +134,8 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
-        # What children of an aborted turn still do, they do before the turn is cut.
-        cut = None if request.reopen is None else request
+        # What children of an aborted turn still do, they do before the turn is cut; a reset cuts nothing.
+        cut = None if request.reopen is None or request.reopen.reset else request
         await self.children.ended(lambda: cancels.append(True), cut)
         if off := self.children.taken_cut():
             request = request.model_copy(update={"cut_children": off})
