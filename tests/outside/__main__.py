@@ -11,13 +11,13 @@ from typing import Any
 from tests.outside._environment import Outside, make_outside
 
 
-def _one(outside: Outside, seed: int, seconds: float) -> dict[str, Any]:
+def _one(outside: Outside, seed: int, seconds: float, keep: Path | None) -> dict[str, Any]:
     output = outside.directory / f"report-{seed}.json"
-    done = outside.run(
-        "chaos",
-        *("--seed", str(seed), "--seconds", str(seconds), "--output", str(output)),
-        seconds=seconds + 900,
-    )
+    arguments = ["--seed", str(seed), "--seconds", str(seconds), "--output", str(output)]
+    if keep is not None:
+        (keep / str(seed)).mkdir(parents=True)
+        arguments += ["--keep", str(keep.resolve() / str(seed))]
+    done = outside.run("chaos", *arguments, seconds=seconds + 900)
     if not output.exists():
         ended = f"the program ended with {done.returncode}: {done.stderr[-2000:]}"
         return {"seed": seed, "violations": [ended]}
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=120, help="of faults, for each seed")
+    parser.add_argument("--keep", type=Path, help="a new directory for ledgers and logs, by seed")
     parser.add_argument("--output", type=Path, default=Path("build/outside.json"))
     arguments = parser.parse_args()
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="helix-outside-") as directory:
         outside = make_outside(Path(directory), ["chaos"])
         for seed in range(arguments.first, arguments.first + arguments.seeds):
-            reports.append(_one(outside, seed, arguments.seconds))
+            reports.append(_one(outside, seed, arguments.seconds, arguments.keep))
             found = sum(len(report["violations"]) for report in reports)
             sys.stderr.write(
                 f"{len(reports)}/{arguments.seeds} seeds, {found} violations,"
