@@ -23,7 +23,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, canonical
 from helix_temporal.models.hooks import (
     AfterUserMessage,
     BeforeUserMessage,
@@ -190,7 +190,7 @@ class ToolRunner:
     async def _result(self, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
         fields: dict[str, Any] = {}
         content = outcome.content
-        size = len(content.encode()) if isinstance(content, str) else len(str(content))
+        size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
         if size > self._inline_result:
             fields["ref"] = await self._payloads.put(
                 request.thread_id, request.position, request.key, content
