@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, _step_rules
+from helix_temporal.activities import _step, _step_rules, sessions
+from helix_temporal.activities._wire import as_reopen
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
 from helix_temporal.coldtier._archive import Archive
@@ -14,12 +15,14 @@ from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._opening import Base, Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
+from helix_temporal.models.sessions import ReopenHeads
 from helix_temporal.stores import _decide as hot_rules
 from helix_temporal.stores._opens import Place
 from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Reopen
+from helix_temporal.workflows._conversation import Conversation
 from tests.simulation._run import Verdict, simulate
 from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
@@ -305,6 +308,32 @@ def trim_of_archived(shop: Shop) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def own_epoch(shop: Shop) -> Iterator[None]:
+    """A run that was reset goes on under the epoch of the run before it."""
+    with patch.object(Conversation, "is_anothers", new=False):
+        yield
+
+
+@contextmanager
+def reset_cuts_nothing(shop: Shop) -> Iterator[None]:
+    """A run that was reset cuts what it does not know, as one does that has lost steps."""
+
+    def forgetting(heads: ReopenHeads | None) -> Reopen | None:
+        known = as_reopen(heads)
+        return None if known is None else replace(known, reset=False)
+
+    with patch.object(sessions, "as_reopen", forgetting):
+        yield
+
+
+@contextmanager
+def catches_up(shop: Shop) -> Iterator[None]:
+    """Only the first open after a reset cuts nothing."""
+    with patch.object(Conversation, "catches_up", new=property(lambda _: False, lambda *_: None)):
+        yield
+
+
 @dataclass(frozen=True)
 class Guard:
     """A guard that can be removed.
@@ -333,6 +362,10 @@ _SWEPT = Rates(
 )  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
 _RESETTING = Rates(reset=0.25, reset_older=0, rewind=0.01, terminate=0.05, cancel=0.05, end=0.03, beside=0)
+_WAITING = Rates(
+    reset=0.25, reset_older=0, rewind=0.01, terminate=0.05, cancel=0.05, end=0.03, beside=0, zombie=0.25,
+    wipe=0.02, snapshot=0.1,
+)  # fmt: skip
 _REOPENING = Rates(
     cancel=0.85, snapshot=0.3, wipe=0.02, zombie=0.4, slow=0.06, late_script=0.1, beside=0, outage=0,
     reset=0, reset_older=0, terminate=0.02, end=0.02, rewind=0.02,
@@ -362,6 +395,9 @@ GUARDS = {
         Guard(whole_step, 1000, _RESETTING),
         Guard(settled_open, 5000, _REOPENING, known=2273),
         Guard(trim_of_archived, 200, _UNARCHIVED),
+        Guard(own_epoch, 5000, _WAITING, known=42),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=434),
+        Guard(catches_up, 5000, _WAITING, known=434),
     )
 }
 
