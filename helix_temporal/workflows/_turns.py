@@ -32,9 +32,10 @@ from helix_temporal.workflows._sleepers import OpenCalls
 from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
 from helix_temporal.workflows._waits import Waits
 
-_CATCHES_UP: Final = 3
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
+_CUTTING_AFTER: Final = 3
+"""Tries of one step after which an open cuts what stands in its way, also after a reset."""
 
 
 @dataclass(slots=True)
@@ -448,8 +449,8 @@ class Turn:
                 self._reopens += 1
                 if self._reopens > REOPENS:
                     raise
-                # What still stands in the way after some tries is no step that a reset workflow comes to.
-                cuts = not answered or tries >= _CATCHES_UP
+                # What still stands in the way then is no step that a reset workflow comes to.
+                cuts = not answered or tries >= _CUTTING_AFTER
                 ids = tuple(each.id for each in inputs)
                 opened = await self._reopen(head, ids, answered=answered, cuts=cuts)
                 self._check_reset(opened, head, moved)
