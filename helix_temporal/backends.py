@@ -1,8 +1,9 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from helix_temporal._policies import call_policy
 from helix_temporal.activities import (
@@ -31,7 +32,7 @@ from helix_temporal.activities.waking import WakingActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
 from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.alone import HotThreads
@@ -47,6 +48,20 @@ from helix_temporal.stores.sessions import RecordSessions
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or adapter is given; nothing connects to it."""
+
+
+_WHERE: Final = {"redis": "redis_url", "postgres": "postgres_dsn", "s3": "s3_endpoint"}
+
+
+@contextmanager
+def _named(kind: str) -> Iterator[None]:
+    """Say in errors of a server that does not answer which setting says where it is."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        if kind not in _WHERE:
+            raise
+        raise StoreUnavailableError(f"{error}; see the setting {_WHERE[kind]}") from error
 
 
 class Backends:
@@ -134,12 +149,16 @@ class Backends:
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError, UnsupportedServerError,
             SchemaVersionError: See there.
+            StoreUnavailableError: A server does not answer; names the setting that says where it is.
         """
-        await self.hot.check()
-        for place in self._places.values():
-            await place.check()
+        with _named(self._places.chosen.threads_in):
+            await self.hot.check()
+        for kind, place in self._places.items():
+            with _named(kind):
+                await place.check()
         if self.blobs is not None:
-            await self.blobs.probe()
+            with _named("s3"):
+                await self.blobs.probe()
 
     async def close(self) -> None:
         """Close all connections."""

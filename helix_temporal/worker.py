@@ -44,7 +44,8 @@ async def connect(
         )
     except RuntimeError as error:
         raise StoreUnavailableError(
-            f"Temporal at {settings.temporal_address} does not answer; is it running? ({error})"
+            f"Temporal at {settings.temporal_address} does not answer; is it running? See the setting "
+            f"temporal_address ({error})"
         ) from error
     return client, helix
 

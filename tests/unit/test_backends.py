@@ -10,7 +10,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.errors import InvalidConfigError, SchemaVersionError
+from helix_temporal.errors import InvalidConfigError, SchemaVersionError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.alone import HotThreads
@@ -139,3 +139,27 @@ async def test_version_1_archives_are_read_once_they_are_switched_on(cold_direct
     page = await backends.threads.read(ReadPage("t"))
     assert opened.header.head.position == 4
     assert [record.id for record in page.records] == ["m-0", "m-1", "m-2", "m-3"]
+
+
+NOWHERE: Final[dict[str, dict[str, Any]]] = {
+    "redis_url": {"redis_url": "redis://:hush@127.0.0.1:1/0"},
+    "postgres_dsn": {"postgres_dsn": "postgresql://user:hush@127.0.0.1:1/x"},
+    "s3_endpoint": {
+        "s3_endpoint": "http://127.0.0.1:1",
+        "s3_bucket": "bucket",
+        "s3_access_key": "a",
+        "s3_secret_key": "hush",
+    },
+}
+
+
+@pytest.mark.parametrize("setting", NOWHERE)
+async def test_a_server_that_does_not_answer_is_named_with_its_setting(setting: str) -> None:
+    """Whoever starts the worker knows where to look, and no password is in it."""
+    backends = Backends(Settings(**NOWHERE[setting]))
+    try:
+        with pytest.raises(StoreUnavailableError, match=f"see the setting {setting}$") as raised:
+            await backends.check()
+    finally:
+        await backends.close()
+    assert "hush" not in str(raised.value)
