@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
@@ -31,6 +32,12 @@ def default_owner() -> str:
 def attempt() -> int:
     """Which attempt of its activity this is, from 1 on."""
     return activity.info().attempt if activity.in_activity() else 1
+
+
+def workflow_run() -> str:
+    """A few letters that stand for the workflow run whose activity this is; empty outside of one."""
+    run = activity.info().workflow_run_id if activity.in_activity() else None
+    return hashlib.sha256(run.encode()).hexdigest()[:8] if run else ""
 
 
 def operation_of(request: SessionCall) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.activities._context import attempt
+from helix_temporal.activities._context import attempt, workflow_run
 from helix_temporal.activities._model_call import ask_model
 from helix_temporal.activities._payloads import Payloads
 from helix_temporal.activities._references import References
@@ -139,7 +139,7 @@ class Stepper:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._standing(request, agent, thread_id, seen)
-        if attempt() > 1:
+        if _may_be_archived(state_of(seen.view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
         await self._news.answers(request, seen.view.header.slice)
         try:
@@ -213,7 +213,7 @@ class Stepper:
             # end it are stored with its state.
             raise elsewhere(thread_id, request.head)
         stands = [record.id for record in view.after] == [each.id for each in request.inputs]
-        if attempt() > 1 and not stands:
+        if not stands and _may_be_archived(state_of(view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
         turn, told = None, False
         if stands:
@@ -517,6 +517,14 @@ class Stepper:
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)
+
+
+def _may_be_archived(state: SliceState) -> bool:
+    """Whether a step that does not stand may have been made all the same, and only its record was lost.
+
+    By an earlier attempt; or by one of the run before, which was reset while the step was under way.
+    """
+    return attempt() > 1 or state.writer != workflow_run()
 
 
 def _window(request: RunStepInput) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from temporalio import activity
 
+from helix_temporal.activities._context import workflow_run
 from helix_temporal.activities._slice_changes import after_step, differing
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError
@@ -95,6 +96,7 @@ def advance(
         "turns": state.turns + (1 if step.commits else 0),
         "steps": state.steps + (1 if step.answer is not None else 0),
         "usage": state.usage + usage,
+        "writer": workflow_run(),
     }
     same_turn = request.run_id == state.run
     answered = 1 if step.answer is not None else 0

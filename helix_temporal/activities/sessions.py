@@ -8,7 +8,7 @@ from temporalio import activity
 
 from helix_temporal.activities._agent_calls import open_calls
 from helix_temporal.activities._application_code import application_code
-from helix_temporal.activities._context import beating, scheduled_epoch
+from helix_temporal.activities._context import beating, scheduled_epoch, workflow_run
 from helix_temporal.activities._errors import lost_state_is_passing, typed
 from helix_temporal.activities._left_asleep import left_asleep
 from helix_temporal.activities._limits import limited_as
@@ -367,6 +367,7 @@ class SessionActivities:
             metadata=dict(request.metadata),
             instructions=instructions,
             options=request.options,
+            writer=workflow_run(),
         )
 
     async def _fork(

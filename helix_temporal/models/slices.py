@@ -116,6 +116,7 @@ class SliceState(Model):
         summary: Of the turns that model calls are no longer given.
         taken_back: The newest requests to take turns back, so that each is carried out once.
         options: How the session behaves, as far as anybody ever named it.
+        writer: Short id of the workflow run whose activity wrote it; empty outside Temporal.
     """
 
     agent: str = ""
@@ -134,3 +135,4 @@ class SliceState(Model):
     suspended: Suspension | None = None
     answered: tuple[AnsweredCall, ...] = ()
     options: SessionOptions | None = None
+    writer: str = ""

@@ -7,12 +7,14 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, Stepper
+from helix_temporal.activities._context import workflow_run
 from helix_temporal.activities._errors import application_error
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
 from helix_temporal.models.records import EMPTY
+from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -65,7 +67,8 @@ class Place:
 async def place() -> Place:
     """With the thread open."""
     place = Place()
-    await place.threads.open(OpenThread("t", 5, "o"))
+    state = SliceState(writer=ActivityEnvironment().run(workflow_run))
+    await place.threads.open(OpenThread("t", 5, "o", slice=state.model_dump_json().encode()))
     return place
 
 

@@ -13,7 +13,7 @@ from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.errors import FencedError
+from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy, ExitReason, SuspendedTurn, UserMessage
@@ -24,6 +24,7 @@ from helix_temporal.models.steps import (
     OpenSessionResult,
     RunStepInput,
     RunStepResult,
+    StepInput,
     ToolInput,
     ToolResult,
 )
@@ -283,3 +284,26 @@ async def test_the_end_of_a_turn_is_found_where_the_hot_store_went_back(
     result = await turn.run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, len(await here.ids())) == (ExitReason.INTERRUPTED, 3)
     assert (here.model.calls, len(here.runs), (await here.state()).turns) == (1, 1, 1)
+
+
+async def test_a_step_under_way_at_the_reset_is_looked_for_in_the_archive() -> None:
+    """The new run makes it for the first time; Redis had gone back to an older copy just before."""
+    hot = MemoryThreads()
+    here = Here(TieredThreads(hot, MemoryBlobs()), [ModelResponse("first"), ModelResponse("paid again")])
+    talk, older = (await here.begin())[0], hot.backup()
+    request = RunStepInput(
+        session_id="s",
+        agent="a",
+        epoch=talk.handle.epoch,
+        head=talk.head,
+        inputs=(StepInput(id="go", text="go"),),
+        turn=1,
+        run_id="run",
+    )
+    before, reset = ActivityEnvironment(), ActivityEnvironment()
+    reset.info = replace(reset.info, workflow_run_id="the-new-run")
+    await before.run(here.stepper.run, request)
+    hot.restore(older)
+    with pytest.raises(HeadMovedError):
+        await reset.run(here.stepper.run, request)
+    assert here.model.calls == 1
