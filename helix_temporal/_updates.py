@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -190,8 +191,7 @@ class Updates:
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
-        slots = self._slots.setdefault(session_id, _Slots(self._slots, session_id))
-        async with slots, self.diagnosis.logged(self.handle(session_id).id):
+        async with self._place(session_id, argument), self.diagnosis.logged(self.handle(session_id).id):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -213,6 +213,12 @@ class Updates:
                     update_id = _update_id(update, argument)
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
+
+    def _place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
+        """A place among this client's messages; an answer to a call does not wait for one."""
+        if not isinstance(argument, UserMessage):
+            return nullcontext()
+        return self._slots.setdefault(session_id, _Slots(self._slots, session_id))
 
     async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
         """That there was no result in time, and why, as far as the session or the server can tell."""

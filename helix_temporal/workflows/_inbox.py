@@ -91,6 +91,11 @@ class Inbox:
         for entry in self._taken.values():
             entry.told, entry.taken = told, True
 
+    def come_again(self) -> None:
+        """Whoever asks comes again, and waits on: nothing is known yet."""
+        for entry in (*self._taken.values(), *self._waiting.values()):
+            entry.told = AskResult(status=AskStatus.MOVED)
+
     def turn_away(self, told: AskResult) -> None:
         """Nobody waits here for the end of the turn that is suspended: those who ask come again."""
         for entry in list(self._waiting.values()):

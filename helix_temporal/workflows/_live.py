@@ -61,6 +61,7 @@ class Live:
         closing: The run ends or moves: handlers return at once.
         rested: Everything is saved, archived and dropped; nothing is left to finalise.
         cancelled: A cancel was asked for, and remembered while it had to wait.
+        askers: Updates that wait for what becomes of a message.
         aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
         idle: Nobody sent anything for the idle time-out.
         close: End once nothing waits.
@@ -97,6 +98,7 @@ class Live:
     closing: bool = False
     rested: bool = False
     cancelled: bool = False
+    askers: int = 0
     aborting: bool = False
     idle: bool = False
     rewinds: Rewinds = field(init=False)
@@ -191,6 +193,11 @@ class Live:
     def is_suspended(self) -> bool:
         """A turn waits for answers, and does nothing meanwhile."""
         return self.waits.turn is not None and self.turn is None
+
+    @property
+    def holds_askers(self) -> bool:
+        """Somebody's update is open for as long as the turn waits for people."""
+        return self.is_suspended and self.askers > 0
 
     @property
     def leaves(self) -> bool:
@@ -416,7 +423,11 @@ class Handlers:
         entry = known or self._live.inbox.put(message.without_properties(), asked=True)
         await self._supersede_below()
         told = entry.told
-        await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
+        self._live.askers += 1
+        try:
+            await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
+        finally:
+            self._live.askers -= 1
         result = entry.result or entry.told
         assert result is not None
         return result

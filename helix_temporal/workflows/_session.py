@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from temporalio import workflow
@@ -40,6 +41,11 @@ from helix_temporal.workflows._task_markers import keep_tasks_apart
 from helix_temporal.workflows._values import Known, Values
 
 _FLUSH_AGAIN: Final = 5.0
+ASK_SECONDS: Final = 20.0
+"""So long an ask is held while a turn waits for people; then its client asks again.
+
+The server lets ten updates of a run wait at once, and refuses the one that answers them.
+"""
 _HEEDS: Final = "heeds-a-cancel-at-rest"
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
@@ -238,11 +244,14 @@ class AgentSession:
         while live.stays(persistent=self._live.options.persistent) and not live.has_work:
             behind = not live.open.handle.archived and policy.flush_each_step
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
-            left = live.waits.left()
+            asked = live.holds_askers
+            until = _first(timeout, live.waits.left(), ASK_SECONDS if asked else None)
             try:
-                await workflow.wait_condition(lambda: live.has_work, timeout=_first(timeout, left))
+                await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
                 live.waits.expire()
+                if asked:
+                    live.inbox.come_again()
                 if timeout is None or live.has_work:
                     continue
                 pause *= 2
@@ -250,6 +259,10 @@ class AgentSession:
                 live.note_losses()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
+
+    def _is_due(self, asked: bool) -> bool:
+        """There is work, or the first asker has come, or the last one gone."""
+        return self._live.has_work or self._live.holds_askers != asked
 
     # -- turns
 
