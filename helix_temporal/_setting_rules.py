@@ -279,6 +279,8 @@ def redacted(value: str) -> str:
             _ = parts.port
     except ValueError:
         return "<not a URL>"
+    if _is_cut_short(parts):
+        return f"{parts.scheme}://***"
     place = parts.netloc.rpartition("@")[2]
     hidden = f"***@{place}" if "@" in parts.netloc else place
     query = "***" if re.search("pass|secret|token", parts.query, re.IGNORECASE) else parts.query
@@ -291,7 +293,17 @@ def _split(value: str) -> SplitResult:
         _ = parts.port
     except ValueError:
         raise ValueError("not a URL; its text may hold a secret and is not shown") from None
+    if _is_cut_short(parts):
+        raise ValueError(
+            "a '/', '?' or '#' stands before the '@': in a password write %2F, %3F or %23; the text may hold "
+            "a secret and is not shown"
+        )
     return parts
+
+
+def _is_cut_short(parts: SplitResult) -> bool:
+    """Whether a password was not quoted, so that its end is taken for a path, a query or a fragment."""
+    return parts.scheme != "unix" and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
 def _is_loopback(host: str | None) -> bool:
