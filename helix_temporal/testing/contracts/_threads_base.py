@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -153,7 +154,13 @@ async def pages(threads: ThreadStore, request: ReadPage) -> list[tuple[Record, .
 
 
 class ThreadFixtures:
-    """Fixtures; a store overrides the first."""
+    """Fixtures; a store overrides the first.
+
+    Attributes:
+        archives: The store has an archive.
+    """
+
+    archives: ClassVar[bool] = False
 
     @pytest.fixture
     async def threads(self) -> ThreadStore:

@@ -214,12 +214,24 @@ class CutContract(ThreadFixtures):
             await successor.later(owner="run-1").open(reopen=Reopen(author.head, author.head))
         assert await successor.image() == before
 
-    async def test_a_reopen_of_a_thread_that_is_gone_is_refused(
-        self, threads: ThreadStore, thread_id: str
-    ) -> None:
-        """It had been there; making an empty one would hide the loss."""
-        with pytest.raises(ThreadNotFoundError):
-            await Author(threads, thread_id).open(reopen=Reopen(EMPTY, EMPTY))
+    async def test_a_reopen_of_a_thread_that_is_gone(self, threads: ThreadStore, thread_id: str) -> None:
+        """An archive does not lose it; a hot store alone does, and its workflow tells what is lost."""
+        author, known = Author(threads, thread_id), Head(position=4, last_id="m-4")
+        if self.archives:
+            with pytest.raises(ThreadNotFoundError):
+                await author.open(reopen=Reopen(known, known))
+            return
+        opened = await author.open(reopen=Reopen(known, known))
+        assert (opened.header.head, opened.at, opened.header.committed) == (EMPTY, EMPTY, 0)
+        await author.turn("goes on")
+        assert await author.texts() == ["goes on", "hi there"]
+
+    async def test_a_reopen_of_a_thread_that_was_deleted_is_refused(self, author: Author) -> None:
+        """Its mark tells it from one that was lost."""
+        await author.turn("one")
+        await author.threads.delete(author.thread_id, author.epoch)
+        with pytest.raises((ThreadNotFoundError, FencedError)):
+            await author.later().open(reopen=Reopen(author.head, author.head))
 
     async def test_a_rewind_cuts_at_a_finished_turn(self, author: Author) -> None:
         """Editing an earlier message drops what followed it."""

@@ -14,8 +14,6 @@
         async def threads(self, blobs): ...       # TieredThreads over it
 """
 
-from typing import ClassVar
-
 from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, ThreadStore
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_append import SliceContract, StepContract, ViewContract
@@ -49,8 +47,6 @@ class ThreadStoreContract(
     IsolationContract,
 ):
     """Every promise that all thread stores make, one test each."""
-
-    archives: ClassVar[bool] = False
 
     async def test_the_store_says_whether_it_archives(self, threads: ThreadStore, author: Author) -> None:
         """A receipt never claims more than was done."""
