@@ -153,14 +153,25 @@ async def test_an_abort_does_not_wait_for_ever_for_a_sub_agent_that_nobody_serve
     await crew.finish(sid)
 
 
+async def until_signalled(crew: Crew, session_id: str) -> None:
+    """Until what goes down from level to level has come to this one."""
+    async with asyncio.timeout(30):
+        while not any(  # noqa: ASYNC110 (the server tells nobody)
+            each.HasField("workflow_execution_signaled_event_attributes")
+            for each in await crew.events(session_id)
+        ):
+            await asyncio.sleep(0.05)
+
+
 async def test_an_interrupt_lets_sub_agents_end_after_their_step(crew: Crew, sid: str) -> None:
     """What was paid for is kept, on every level, and every call has its result."""
     asked = await held(crew, sid, "top", task="tool hold")
+    middle, helper = await lineage(crew, sid)
     assert await crew.sessions.stop(sid)
+    await until_signalled(crew, helper)
     crew.team.gates[sid].opened.set()
     result = await asked
     assert (result.status, result.exit_reason) == (AskStatus.INTERRUPTED, "interrupted")
-    middle, helper = await lineage(crew, sid)
     for each in (sid, middle, helper):
         assert [message.role for message in await crew.messages(each)] == ["user", "assistant", "tool"]
     assert "was interrupted" in (await crew.messages(sid))[-1].text
