@@ -111,12 +111,19 @@ class Conversation:
         )
 
     @property
-    def is_anothers(self) -> bool:
+    def opened_by_another_run(self) -> bool:
         """Another run has opened the thread: this one was reset, or continues it as new, or both.
 
         What that run left under way has the same epoch, and what it did after the reset is not known here.
         """
         return self.seed() != self.seed_before
+
+    @property
+    def to_open_first(self) -> ReopenHeads | None:
+        """At which heads to open before the session ends; None where its own open holds."""
+        if self.unsettled is None and self.opened_by_another_run:
+            return ReopenHeads(known=self.head, turn_start=self.head)
+        return self.unsettled
 
     def opened(self, handle: OpenHandle, seed: int) -> None:
         """It is open under another epoch, so that all that was done up to now is known.
@@ -165,7 +172,7 @@ class Conversation:
         if self.unsettled is not None:
             thread_id = self.request.thread_id
             raise FencedError(f"thread {thread_id!r}: an open of it ended without a verdict; open it again")
-        if self.is_anothers:
+        if self.opened_by_another_run:
             raise FencedError(f"thread {self.request.thread_id!r}: another run opened it; open it again")
 
     @property
@@ -238,7 +245,7 @@ def opens_again(
     talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionInput:
     """The request of an open that goes on with what this execution knows."""
-    talk.catches_up = talk.catches_up or talk.is_anothers
+    talk.catches_up = talk.catches_up or talk.opened_by_another_run
     if talk.catches_up and not cuts:
         heads = heads.model_copy(update={"reset": True})
     return talk.request.model_copy(

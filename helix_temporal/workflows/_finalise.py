@@ -98,10 +98,7 @@ class Finaliser:
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
         await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
-        heads = talk.unsettled
-        if heads is None and talk.is_anothers:
-            heads = ReopenHeads(known=talk.head, turn_start=talk.head)
-        if heads is not None:
+        if (heads := talk.to_open_first) is not None:
             receipts.append(await self._open(talk, heads))
         if self._has_news(ending):
             receipts.append(await self._save(talk, ending))

@@ -140,7 +140,7 @@ class Live:
         """Somebody wants something of the session."""
         if self.is_suspended:
             wanted = self.rewinds or self.stopping or self.gives_up or self.waits.ready
-            return bool(wanted or self.open.is_anothers)
+            return bool(wanted or self.open.opened_by_another_run)
         return bool(self.inbox or self.rewinds)
 
     @property

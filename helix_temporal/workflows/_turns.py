@@ -191,7 +191,7 @@ class Turn:
         while True:
             users = tuple(_user_input(message) for message in self._messages)
             try:
-                if resumed is not None and self._talk.is_anothers:
+                if resumed is not None and self._talk.opened_by_another_run:
                     await self._look_behind(resumed.head)
                 return await self._run(users, resumed, dropped)
             except _RunAgain as again:

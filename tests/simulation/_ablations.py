@@ -311,7 +311,7 @@ def trim_of_archived(shop: Shop) -> Iterator[None]:
 @contextmanager
 def own_epoch(shop: Shop) -> Iterator[None]:
     """A run that was reset goes on under the epoch of the run before it."""
-    with patch.object(Conversation, "is_anothers", new=False):
+    with patch.object(Conversation, "opened_by_another_run", new=False):
         yield
 
 

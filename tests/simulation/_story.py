@@ -21,7 +21,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
     UserMessage,
 )
-from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows._conversation import Conversation, open_conversation, opens_again
 from helix_temporal.workflows._events import ask_result
@@ -465,10 +465,7 @@ class Story:
     async def _finalise(self, session: Session) -> None:
         calls, talk = SimCalls(self._world, self.temporal, session), session.talk
         try:
-            heads = talk.unsettled
-            if heads is None and talk.is_anothers:
-                heads = ReopenHeads(known=talk.head, turn_start=talk.head)
-            if heads is not None:
+            if (heads := talk.to_open_first) is not None:
                 self._world.note("opened again to end")
                 opened = await open_conversation(calls, opens_again(talk, heads))
                 talk.opened(opened.handle, talk.seed())

@@ -9,7 +9,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread, Reopen, ThreadStore
 from helix_temporal.testing.builders import a_message, an_answer, messages
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, calls, result
@@ -17,6 +17,16 @@ from helix_temporal.testing.contracts._threads_base import LATER, Author, Thread
 
 class CutContract(ThreadFixtures):
     """Where an open cuts."""
+
+    @staticmethod
+    async def unfinished(author: Author, *, archived: bool) -> tuple[Head, Appended]:
+        """A finished turn, and a step that asks for tools: the head between them, and the step."""
+        await author.turn("one")
+        finished = author.head
+        standing = await author.asks_for_tools("two")
+        if archived:
+            await author.flush()
+        return finished, standing
 
     async def test_a_fresh_open_cuts_the_unfinished_turn(self, author: Author) -> None:
         """What a terminated execution left half done is not answered for."""
@@ -78,11 +88,7 @@ class CutContract(ThreadFixtures):
     @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
     async def test_a_reopen_keeps_a_turn_of_other_messages(self, author: Author, archived: bool) -> None:
         """Its tools may have run: the workflow was reset to before it, and another message came first."""
-        await author.turn("one")
-        finished = author.head
-        standing = await author.asks_for_tools("two")
-        if archived:
-            await author.flush()
+        finished, standing = await self.unfinished(author, archived=archived)
         later = author.later()
         opened = await later.open(reopen=Reopen(finished, finished, ("m-other",)))
         assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
@@ -95,11 +101,7 @@ class CutContract(ThreadFixtures):
     @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
     async def test_a_reopen_after_a_reset_cuts_nothing(self, author: Author, archived: bool) -> None:
         """The workflow will come to what stands there: the tools of those steps may have run."""
-        await author.turn("one")
-        finished = author.head
-        standing = await author.asks_for_tools("two")
-        if archived:
-            await author.flush()
+        finished, standing = await self.unfinished(author, archived=archived)
         later = author.later()
         opened = await later.open(reopen=Reopen(finished, finished, reset=True))
         assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
