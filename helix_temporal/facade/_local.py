@@ -123,10 +123,10 @@ class LocalCalls:
         """As `Calls.run_tool`: tried again as often as the tool says."""
         for attempt in range(1, facts.max_attempts + 1):
             try:
-                return await asyncio.wait_for(
-                    self._tools.run(self._by_name[request.tool], request, hides=self._agent.hide_errors),
-                    facts.start_to_close,
-                )
+                async with asyncio.timeout(facts.start_to_close):
+                    return await self._tools.run(
+                        self._by_name[request.tool], request, hides=self._agent.hide_errors
+                    )
             except HelixError as error:
                 raise ToolFailedError(str(error)) from error
             except TimeoutError as error:

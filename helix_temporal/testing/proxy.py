@@ -171,7 +171,8 @@ class _Exchange:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             # A client that leaves is followed at once unless its request was held back.
             if isinstance(self._fault, HoldRequest) and not down.done():
-                await asyncio.wait_for(self._answered.wait(), timeout=10)
+                async with asyncio.timeout(10):
+                    await self._answered.wait()
         finally:
             for task in (up, down):
                 task.cancel()

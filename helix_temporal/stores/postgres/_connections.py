@@ -67,7 +67,8 @@ class Connections:
             await self._pool.release(connection, timeout=self._timeout)
         # What is still busy has lost its caller, and a server that hangs must not hold us up.
         try:
-            await asyncio.wait_for(self._pool.close(), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                await self._pool.close()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             self._pool.terminate()
 

@@ -40,7 +40,8 @@ class Polling:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="streams in PostgreSQL")
         try:
-            await asyncio.wait_for(future, seconds)
+            async with asyncio.timeout(seconds):
+                await future
         except TimeoutError:
             return
         finally:

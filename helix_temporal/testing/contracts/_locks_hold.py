@@ -79,7 +79,8 @@ class HoldContract(LocksFixtures):
             async with locks.hold(key, ttl_ms=900, owner="me") as found["lock"]:
                 found["taker"] = await taken(another, key, owner="me")
                 try:
-                    await asyncio.wait_for(asyncio.Event().wait(), 30)
+                    async with asyncio.timeout(30):
+                        await asyncio.Event().wait()
                 except asyncio.CancelledError:
                     found["cancelled"] = True
                     raise

@@ -101,7 +101,8 @@ class StreamReading(StreamFixtures):
         await take(reader, 1)
         for number in (2, 3):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(take(reader, 1), 0.02)
+                async with asyncio.timeout(0.02):
+                    await take(reader, 1)
             await writer.write(a_delta("x"))
             assert sequences(await take(reader, 1)) == [number]
 

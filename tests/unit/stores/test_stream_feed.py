@@ -170,6 +170,21 @@ async def test_a_wait_has_an_end_of_its_own() -> None:
     await polling.close()
 
 
+async def test_a_cancel_that_comes_with_the_news_is_a_cancel() -> None:
+    """A store that was closed in that instant waited for its reader for ever, before Python 3.12."""
+    asked = Asked()
+    asked.places = {"a": ("m", 1, 0)}
+    polling = Polling(asked)
+    waits = asyncio.create_task(polling.wait("a", ("m", 1, 0), 30))
+    await asyncio.sleep(0.03)
+    _, came = polling._waiting["a"]
+    came.set_result(None)
+    waits.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    await polling.close()
+
+
 async def test_who_waits_learns_that_the_database_is_away() -> None:
     """And may wait again."""
 
