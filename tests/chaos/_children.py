@@ -82,7 +82,7 @@ class ChildKillCampaign(KillCampaign):
         below, calls = await self._below(threads)
         events = list(Ledger(self.books).read())
         findings = await self._paid(threads, below, calls, events) if self._keeps_usage else Findings()
-        findings += check_books(events, below, self._deaths)
+        findings += self._excused(check_books(events, below, self._deaths), below)
         findings += check_given(self._answerers.given, {**threads, **below}, events)
         for each in calls:
             findings.lost += check_call(each, below[each.session])
