@@ -5,6 +5,8 @@ from typing import Any
 
 import asyncpg
 
+from helix_temporal.stores.postgres._errors import has_moved
+
 
 class Connections:
     """Connections of an asyncpg pool: taken for a statement or a transaction, and given back.
@@ -47,10 +49,13 @@ class Connections:
         """Let others use it; ``error`` is what its use ended with.
 
         Where that was no word of the server's (a time-out, a cancelled task), the pool waits until the
-        server is done with it, or closes it.
+        server is done with it, or closes it.  Where the server takes no writes any more, those that nobody
+        uses are closed: new ones may lead to another server.
         """
         try:
-            unharmed = error is None or isinstance(error, asyncpg.PostgresError)
+            if has_moved(error):
+                await self._let_go()
+            unharmed = error is None or (isinstance(error, asyncpg.PostgresError) and not has_moved(error))
             if self._slots is None or self._closed or not unharmed:
                 await self._pool.release(connection, timeout=self._timeout)
             else:
@@ -62,15 +67,23 @@ class Connections:
     async def close(self) -> None:
         """Close all of them; one that is in use when it is given back."""
         self._closed = True
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            await self._pool.release(connection, timeout=self._timeout)
+        await self._release_idle()
         # What is still busy has lost its caller, and a server that hangs must not hold us up.
         try:
             async with asyncio.timeout(self._timeout):
                 await self._pool.close()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             self._pool.terminate()
+
+    async def _let_go(self) -> None:
+        # What is released from now on is closed, the connection that told included.
+        await self._pool.expire_connections()
+        await self._release_idle()
+
+    async def _release_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await self._pool.release(connection, timeout=self._timeout)
 
 
 def _is_open(connection: Any) -> bool:

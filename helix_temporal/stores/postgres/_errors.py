@@ -56,8 +56,10 @@ def translate(error: Exception, where: str) -> HelixError:
     state, name = state_of(error), type(error).__name__
     found = f"{state} {name}" if state else name
     if state == _READ_ONLY:
-        return UnsupportedServerError(
-            f"PostgreSQL at {where} is read-only, a standby perhaps; name the primary", sqlstate=state
+        return StoreUnavailableError(
+            f"PostgreSQL at {where} is read-only now ({found}): a standby after a failover, or"
+            " default_transaction_read_only is on; repeat the call later",
+            sqlstate=state,
         )
     if state in REPEATED or state[:2] in _PASSING:
         return StoreUnavailableError(
@@ -85,6 +87,19 @@ def translate(error: Exception, where: str) -> HelixError:
             sqlstate=state,
         )
     return _refused(error, where, state, found)
+
+
+def has_moved(error: BaseException | None) -> bool:
+    """Whether the server says that it takes no writes: it is not the primary, or not any more.
+
+    A new connection to the same address may then lead to another server.
+
+    Args:
+        error: The driver's, or ours for it.
+    """
+    if isinstance(error, HelixError):
+        return error.facts.get("sqlstate") == _READ_ONLY
+    return error is not None and state_of(error) == _READ_ONLY
 
 
 def _refused(error: Exception, where: str, state: str, found: str) -> HelixError:

@@ -33,9 +33,9 @@ class PostgresExecutor(Protocol):
     or a lone surrogate is `InvalidMessageError` before anything is sent.
 
     Raises:
-        StoreUnavailableError: The server is not there, starting, stopping, full, or too slow; what was
-            sent may have taken effect or not.
-        UnsupportedServerError: It takes no writes.
+        StoreUnavailableError: The server is not there, starting, stopping, full, too slow, or takes no
+            writes now; what was sent may have taken effect or not.
+        UnsupportedServerError: It refused a statement for good.
         SchemaVersionError: A table or column is missing.
         InvalidRequestError, TooLargeError: It refused a value.
         InvalidConfigError: It refused the user or the database.

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -20,6 +20,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresExecutor, transact
 from helix_temporal.stores.postgres._check import check_server, refuse_unsupported
+from helix_temporal.stores.sessions import RecordSessions
 
 SECRET = "hunter2"
 
@@ -205,11 +206,79 @@ async def test_a_missing_right_is_a_matter_of_settings(
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE never (a INT)", "CREATE SCHEMA never"])
-async def test_a_read_only_server_is_refused(postgres_dsn: str, statement: str) -> None:
-    """A standby would give old answers and take no writes."""
+async def test_a_server_that_takes_no_writes_is_a_passing_error(postgres_dsn: str, statement: str) -> None:
+    """A failover, or a guard against a full disk: somebody is about to mend it."""
     error = await refusal(replaced(postgres_dsn, query="default_transaction_read_only=on"), statement)
-    assert isinstance(error, UnsupportedServerError)
+    assert isinstance(error, StoreUnavailableError)
     assert "read-only" in str(error)
+
+
+@pytest.fixture
+async def turning(
+    postgres_dsn: str, adapter: AsyncpgAdapter, unique: str
+) -> AsyncIterator[Callable[[bool], Awaitable[str]]]:
+    """A user whose new connections can be read-only, as those to a primary that was demoted; its DSN."""
+    await adapter.execute(f"CREATE ROLE {unique} LOGIN SUPERUSER")
+
+    async def turn(read_only: bool) -> str:
+        await adapter.execute(f"ALTER ROLE {unique} SET default_transaction_read_only = {read_only}")
+        return replaced(postgres_dsn, user=unique)
+
+    yield turn
+    await adapter.execute(f"DROP ROLE {unique}")
+
+
+async def in_one_statement(adapter: AsyncpgAdapter, table: str) -> None:
+    await adapter.execute(f"UPDATE {table} SET n = n + 1")
+
+
+async def in_a_transaction(adapter: AsyncpgAdapter, table: str) -> None:
+    await transact(adapter, lambda on: on.execute(f"UPDATE {table} SET n = n + 1"))
+
+
+@pytest.mark.parametrize("write", [in_one_statement, in_a_transaction])
+@pytest.mark.parametrize("given", [False, True])
+async def test_no_connection_stays_with_a_server_that_became_read_only(
+    turning: Callable[[bool], Awaitable[str]],
+    table: str,
+    write: Callable[[AsyncpgAdapter, str], Awaitable[None]],
+    *,
+    given: bool,
+) -> None:
+    """After a failover the address leads to the new primary: one call learns of it, none after it fails."""
+    dsn = await turning(True)
+    pool = await asyncpg.create_pool(dsn, min_size=0)
+    adapter = AsyncpgAdapter(pool) if given else AsyncpgAdapter.from_dsn(dsn)
+    await asyncio.gather(*(adapter.fetchval("SELECT pg_sleep(0.1)") for _ in range(5)))
+    await turning(False)
+    with pytest.raises(StoreUnavailableError, match="read-only") as caught:
+        await write(adapter, table)
+    assert caught.value.retryable
+    await asyncio.gather(*(write(adapter, table) for _ in range(5)))
+    await adapter.close()
+    await pool.close()
+
+
+async def test_a_session_goes_on_when_its_database_takes_writes_again(
+    postgres_dsn: str, adapter: AsyncpgAdapter, unique: str
+) -> None:
+    """Turned read-only under running stores: commits are told to be repeated, and then succeed."""
+    await adapter.execute(f"CREATE DATABASE {unique}")
+    backend = PostgresBackend(replaced(postgres_dsn, path=f"/{unique}"))
+    await backend.migrations.run()
+    await backend.check()
+    sessions = RecordSessions(backend.sessions)
+    await sessions.create_session("s")
+    await adapter.execute(f"ALTER DATABASE {unique} SET default_transaction_read_only = on")
+    await backend.adapter.close()
+    with pytest.raises(UnsupportedServerError, match="read-only"):
+        await backend.check()
+    with pytest.raises(StoreUnavailableError, match="read-only"):
+        await sessions.increment_step_count("s")
+    await adapter.execute(f"ALTER DATABASE {unique} RESET default_transaction_read_only")
+    await sessions.increment_step_count("s")
+    await backend.close()
+    await adapter.execute(f"DROP DATABASE {unique}")
 
 
 async def test_a_read_only_server_is_refused_at_start(postgres_dsn: str) -> None:
