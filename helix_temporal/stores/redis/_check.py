@@ -11,6 +11,7 @@ from helix_temporal.errors import (
     UnsupportedServerError,
 )
 from helix_temporal.stores.redis._connection import Connection, Server
+from helix_temporal.stores.redis._rights import check_rights
 
 _OLDEST: Final = (6, 0)
 _SAFE: Final = frozenset({"noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"})
@@ -27,7 +28,8 @@ async def check_server(connection: Connection, *, expiring: bool = False) -> boo
         UnsafeRedisPolicyError: It may evict keys without a time to live, or does not tell; with
             ``expiring``: it may evict any.
         UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct``.
-        InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse.
+        InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse; or the
+            user lacks rights.
     """
     durable = True
     for server in await connection.primaries():
@@ -46,6 +48,7 @@ async def check_server(connection: Connection, *, expiring: bool = False) -> boo
                 policy=str(policy),
             )
         durable = durable and str(info.get("aof_enabled")) == "1"
+    await check_rights(connection)
     await _check_scripts(connection)
     return durable
 

@@ -46,6 +46,10 @@ _RIGHTS: Final = frozenset({"NOAUTH", "NOPERM", "WRONGPASS"})
 _NOT_PRIMARY: Final = frozenset({"LOADING", "MASTERDOWN", "READONLY"})
 _CLUSTER: Final = frozenset({"ASK", "CROSSSLOT", "MOVED"})
 _KNOWN: Final = _PASSING | _RIGHTS | _CLUSTER | {"WRONGTYPE"}
+_LACKS: Final = re.compile("ACL failure in script|The user executing the script can't")
+"""What servers say of rights within a script, without a code of its own."""
+_COMMAND: Final = re.compile(r"the '([a-z0-9_|.-]+)' command")
+_KEY: Final = re.compile(r"\b(access|permissions?)\b.*\bkeys?\b")
 _IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
 
 
@@ -57,8 +61,10 @@ def translate(error: Exception, where: str) -> HelixError:
         where: The server's address, without credentials.
     """
     name, code = type(error).__name__, _code(error)
+    if code == "NOPERM":
+        return InvalidConfigError(f"Redis at {where} refuses the user {_lacking(str(error))}")
     if code in _RIGHTS or isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
-        return InvalidConfigError(f"Redis at {where} refused the user or a command ({name}): check rights")
+        return InvalidConfigError(f"Redis at {where} refused the user or the password ({name})")
     if code in _PASSING:
         return StoreUnavailableError(f"Redis at {where} cannot answer now ({code}); repeat the call later")
     if code in _CLUSTER:
@@ -97,6 +103,15 @@ def is_damage(error: driver.ResponseError) -> str | None:
     return "a value is not what a script expects there"
 
 
+def _lacking(text: str) -> str:
+    """What a right is missing for, and how to grant it."""
+    if command := _COMMAND.search(text):
+        return f"{command[1].upper()}; grant: ACL SETUSER <user> +{command[1]}"
+    if _KEY.search(text):
+        return "a key; grant all that begin with the prefix: ACL SETUSER <user> ~<redis_prefix>*"
+    return "a command of a script; the check at a worker's start names it"
+
+
 def _code(error: Exception) -> str:
     """The code that the server's error began with; the driver strips those that it knows.
 
@@ -106,6 +121,8 @@ def _code(error: Exception) -> str:
     if isinstance(stripped, str) and stripped != "ERR":
         return stripped
     text = str(error)
+    if _LACKS.search(text):
+        return "NOPERM"
     for within in _IN_SCRIPT.findall(text):
         if within in _KNOWN:
             return str(within)

@@ -1,13 +1,21 @@
 """The start-up check refuses servers that would lose data, and settings that don't fit the server."""
 
 import asyncio
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, UnsafeRedisPolicyError, UnsupportedServerError
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis._check import refuse_unsafe_policy
+from helix_temporal.stores.redis._errors import is_damage, translate
+from helix_temporal.stores.redis._rights import NEEDED
+from helix_temporal.stores.sessions import RecordSessions
 from tests.unit.stores._redis import backend_on
 
 
@@ -64,3 +72,110 @@ async def test_a_cluster_that_is_none_is_refused(redis_url: str) -> None:
     with pytest.raises(InvalidConfigError, match="cluster"):
         await backend.check()
     await backend.close()
+
+
+ALLOWED = ("-@all", "+eval", "+evalsha", "+info", *(f"+{each.split()[0].lower()}" for each in NEEDED))
+"""What the documentation tells to grant."""
+
+User = Callable[..., str]
+
+
+@pytest.fixture
+def user(own_valkey: Valkey) -> User:
+    """Gives a user such rights, beside the server's own; the URL that it has."""
+
+    def make(*rights: str) -> str:
+        own_valkey.ask("ACL", "SETUSER", "app", "reset", "on", ">secret", *rights)
+        return own_valkey.url.replace("//", "//app:secret@")
+
+    return make
+
+
+async def test_a_user_with_the_documented_rights_will_do(user: User) -> None:
+    """It may ask neither who it is nor what it may."""
+    async with backend_on(user("~helix:*", *ALLOWED)) as backend:
+        await backend.check()
+        await RecordSessions(backend.sessions).create_session("s")
+
+
+async def test_the_check_leaves_nothing_behind(user: User, own_valkey: Valkey) -> None:
+    """Nobody else looks after its key."""
+    async with backend_on(user("~helix:*", *ALLOWED)) as backend:
+        await backend.check()
+    assert own_valkey.ask("DBSIZE") == 0
+
+
+@pytest.mark.parametrize("command", ["eval", "evalsha", "info", "hset", "xread"])
+async def test_a_command_that_is_not_allowed_is_named_at_the_start(user: User, command: str) -> None:
+    """Instead of sessions that fail one by one; the message says what to grant."""
+    async with backend_on(user("~helix:*", "+@all", f"-{command}")) as backend:
+        with pytest.raises(InvalidConfigError, match=f" {command.upper()}; .*[+]{command}$"):
+            await backend.check()
+
+
+async def test_all_that_is_not_allowed_is_named_at_once(user: User) -> None:
+    """Whoever grants rights asks an administrator once."""
+    async with backend_on(user("~helix:*", "-@all", "+eval", "+evalsha", "+info")) as backend:
+        with pytest.raises(InvalidConfigError) as caught:
+            await backend.check()
+    assert caught.value.facts["commands"] == " ".join(each.split()[0] for each in NEEDED)
+    assert "HSET, HSETNX, HVALS" in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", ["~other:*", "%R~helix:*"])
+async def test_keys_that_are_not_allowed_are_told_at_the_start(user: User, keys: str) -> None:
+    """The prefix is the setting that they must follow."""
+    async with backend_on(user(keys, "+@all")) as backend:
+        with pytest.raises(InvalidConfigError, match=r"key.*~<redis_prefix>"):
+            await backend.check()
+
+
+async def test_a_right_that_is_taken_away_is_named_when_it_is_missed(user: User) -> None:
+    """By scripts and by commands; it is an error of configuration, and no damage."""
+    async with backend_on(user("~helix:*", "+@all")) as backend:
+        await backend.check()
+        user("~helix:*", "+@all", "-hset", "-exists")
+        with pytest.raises(InvalidConfigError, match="HSET"):
+            await RecordSessions(backend.sessions).create_session("s")
+        with pytest.raises(InvalidConfigError, match="EXISTS"):
+            await backend.usage.exists("s")
+
+
+STUMBLED = "ERR Error running script (call to f_0): @user_script:9: @user_script: 9: The user executing the "
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ERR ACL failure in script: User u has no permissions to run the 'hset' command", "HSET"),
+        ("NOPERM this user has no permissions to run the 'hset' command or its subcommand", "HSET"),
+        ("NOPERM this user has no permissions to access one of the keys used as arguments", "a key"),
+        (STUMBLED + "script can't run this command or subcommand", "a command of a script"),
+        (
+            STUMBLED + "script can't access at least one of the keys mentioned in the command arguments",
+            "a key",
+        ),
+    ],
+)
+def test_what_servers_say_of_rights_is_no_damage(text: str, told: str) -> None:
+    """Redis 6 says it within the place in the script, which damage looks like."""
+    assert is_damage(ResponseError(text)) is None
+    error = translate(ResponseError(text), "here")
+    assert isinstance(error, InvalidConfigError)
+    assert told in str(error)
+
+
+def test_every_command_in_use_is_tried() -> None:
+    """A store that learns a new command must not pass a check that does not know it."""
+    found = set()
+    for path in Path(str(files("helix_temporal.stores.redis"))).rglob("*.*"):
+        if path.suffix == ".lua":
+            found |= set(re.findall(r"(?:redis[.]call|in_parts)\('([A-Z]+)'", path.read_text("utf-8")))
+        elif path.name not in UNUSED:
+            found |= set(re.findall(r'"([A-Z]{3,})"', path.read_text("utf-8")))
+    words = {"BLOCK", "COUNT", "LIMIT", "MATCH", "STREAMS", "TYPE"}
+    assert found - words - {"EVAL", "EVALSHA", "INFO"} == {each.split()[0] for each in NEEDED}
+
+
+UNUSED = {"_check.py", "_errors.py", "_rights.py", "storage.py"}
+"""Modules without commands of the stores; the façade's storage looks after itself."""
