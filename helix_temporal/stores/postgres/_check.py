@@ -2,13 +2,39 @@
 
 from typing import Final
 
-from helix_temporal.errors import UnsupportedServerError
+from helix_temporal.errors import InvalidConfigError, UnsupportedServerError
+from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._protocol import PostgresAdapter
 
 _OLDEST: Final = 13
 _LOOK: Final = """SELECT current_setting('server_version_num')::int / 10000 AS version,
     pg_is_in_recovery() AS standby, current_setting('transaction_read_only') = 'on' AS read_only,
     current_setting('server_encoding') AS encoding"""
+
+_LACKING: Final = """SELECT tables.name AS name, string_agg(rights.name, ', ' ORDER BY rights.name) AS rights
+    FROM unnest($1::text[]) AS tables (name),
+        unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS rights (name)
+    WHERE NOT has_table_privilege(
+        to_regclass(quote_ident(current_schema()) || '.' || quote_ident(tables.name)), rights.name
+    )
+    GROUP BY tables.name ORDER BY tables.name"""
+
+
+async def check_database(adapter: PostgresAdapter, prefix: str) -> None:
+    """Refuse a server, tables or rights that would not do.
+
+    Raises:
+        UnsupportedServerError: See `check_server`.
+        SchemaVersionError: The tables are older or newer than this package needs.
+        InvalidConfigError: The user lacks rights on tables; it names both.
+    """
+    await check_server(adapter)
+    migrations = PostgresMigrations(adapter, table_prefix=prefix)
+    await migrations.verify()
+    lacking = await adapter.fetch(_LACKING, migrations.tables)
+    if lacking:
+        told = "; ".join(f'{row["rights"]} on "{row["name"]}"' for row in lacking)
+        raise InvalidConfigError(f"PostgreSQL at {adapter.where}: the user lacks rights; grant {told}")
 
 
 async def check_server(adapter: PostgresAdapter) -> None:

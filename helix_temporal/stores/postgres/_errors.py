@@ -1,5 +1,6 @@
 """What a server's or the driver's error means for the caller."""
 
+import re
 from typing import Final
 
 import asyncpg
@@ -38,7 +39,9 @@ _PASSING: Final = frozenset(
         "58",  # the server's own input and output
     }
 )
-_RIGHTS: Final = frozenset({"28", "3D", "3F", "42501"})
+_LACKING: Final = "42501"
+_TABLE: Final = re.compile(r"permission denied for (?:table|relation) (\w+)")
+_RIGHTS: Final = frozenset({"28", "3D", "3F", _LACKING})
 _STATEMENTS: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: it was another connection's."""
 _SCHEMA: Final = frozenset({"42P01", "42703", "42883"})
@@ -64,6 +67,12 @@ def translate(error: Exception, where: str) -> HelixError:
     if state in REPEATED or state[:2] in _PASSING:
         return StoreUnavailableError(
             f"PostgreSQL at {where} cannot do it now ({found}); repeat the call later", sqlstate=state
+        )
+    if state == _LACKING and (table := _TABLE.search(str(error))):
+        return InvalidConfigError(
+            f"PostgreSQL at {where} refuses the user a right on {table[1]} ({found});"
+            " grant SELECT, INSERT, UPDATE, DELETE on all tables of the prefix",
+            sqlstate=state,
         )
     if state in _RIGHTS or state[:2] in _RIGHTS:
         return InvalidConfigError(

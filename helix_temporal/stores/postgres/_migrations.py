@@ -16,6 +16,7 @@ from helix_temporal.stores.postgres._queries import NOW
 
 _FOLDER: Final = files("helix_temporal.stores.postgres") / "migrations"
 _FILE: Final = re.compile(r"V(\d{3})__([a-z0-9_]+)\.sql")
+_MADE: Final = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?"\{prefix\}(\w+)"')
 _SECONDS: Final = 600.0
 """A migration may take long, and so may waiting for somebody else's."""
 
@@ -86,6 +87,12 @@ class PostgresMigrations:
     def latest(self) -> int:
         """The newest version that this package knows."""
         return self._migrations[-1].version if self._migrations else 0
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that it makes, without the one that remembers versions."""
+        made = (name for each in self._migrations for name in _MADE.findall(each.text))
+        return [f"{self._prefix}{name}" for name in made]
 
     async def run(
         self, *, target: int | None = None, on_start: Callable[[Migration], None] | None = None

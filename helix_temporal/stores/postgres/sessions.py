@@ -10,8 +10,7 @@ from helix_temporal.stores import _decide
 from helix_temporal.stores._checksums import checked
 from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._append import append_step
-from helix_temporal.stores.postgres._check import check_server
-from helix_temporal.stores.postgres._migrations import PostgresMigrations
+from helix_temporal.stores.postgres._check import check_database
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres._protocol import PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import Queries
@@ -167,9 +166,9 @@ class PostgresSessions:
         Raises:
             SchemaVersionError: Migrations are pending, or were made by a newer version.
             UnsupportedServerError: The server is too old, or read-only.
+            InvalidConfigError: The user lacks rights on tables.
         """
-        await check_server(self._adapter)
-        await PostgresMigrations(self._adapter, table_prefix=self._queries.prefix).verify()
+        await check_database(self._adapter, self._queries.prefix)
 
     async def close(self) -> None:
         """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""

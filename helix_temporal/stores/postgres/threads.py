@@ -9,8 +9,7 @@ from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.stores import _decide
 from helix_temporal.stores.postgres._adapter import Database, as_adapter
 from helix_temporal.stores.postgres._append import append_step
-from helix_temporal.stores.postgres._check import check_server
-from helix_temporal.stores.postgres._migrations import PostgresMigrations
+from helix_temporal.stores.postgres._check import check_database
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres._protocol import TRIES, PostgresExecutor, transact
 from helix_temporal.stores.postgres._queries import Queries
@@ -256,9 +255,9 @@ class PostgresThreads:
         Raises:
             UnsupportedServerError: Older than PostgreSQL 13, read-only, or not in UTF-8.
             SchemaVersionError: The tables are older or newer than this package needs.
+            InvalidConfigError: The user lacks rights on tables.
         """
-        await check_server(self._adapter)
-        await PostgresMigrations(self._adapter, table_prefix=self._queries.prefix).verify()
+        await check_database(self._adapter, self._queries.prefix)
 
     async def close(self) -> None:
         """See `HotTier.close`; whoever made the adapter closes it."""

@@ -195,6 +195,47 @@ async def test_an_unknown_database_is_a_matter_of_settings(postgres_dsn: str) ->
     assert not error.retryable
 
 
+@pytest.fixture
+async def granted(
+    postgres_dsn: str, adapter: AsyncpgAdapter, unique: str
+) -> AsyncIterator[Callable[[str], Awaitable[PostgresBackend]]]:
+    """A backend over migrated tables, whose user is given rights on all of them."""
+    own = PostgresBackend(postgres_dsn, table_prefix=f"{unique}_")
+    await own.migrations.run()
+    names = [*own.migrations.tables, f"{unique}_migrations"]
+    await adapter.execute(f"CREATE ROLE {unique} LOGIN")
+    backend = PostgresBackend(replaced(postgres_dsn, user=unique), table_prefix=f"{unique}_")
+
+    async def grant(rights: str) -> PostgresBackend:
+        await adapter.execute(f"GRANT {rights} ON {', '.join(names)} TO {unique}")
+        return backend
+
+    yield grant
+    await backend.close()
+    await own.close()
+    await adapter.execute(f"DROP OWNED BY {unique}; DROP ROLE {unique}; DROP TABLE {', '.join(names)}")
+
+
+async def test_rights_that_are_missing_are_named_at_the_start(
+    granted: Callable[[str], Awaitable[PostgresBackend]], adapter: AsyncpgAdapter, unique: str
+) -> None:
+    """The table and the right, before a session fails when something is deleted for the first time."""
+    backend = await granted("SELECT, INSERT, UPDATE, DELETE")
+    await backend.check()
+    await adapter.execute(f"REVOKE UPDATE, DELETE ON {unique}_locks FROM {unique}")
+    with pytest.raises(InvalidConfigError, match=f'grant DELETE, UPDATE on "{unique}_locks"$'):
+        await backend.check()
+
+
+async def test_a_right_that_is_missed_later_names_its_table(
+    granted: Callable[[str], Awaitable[PostgresBackend]], unique: str
+) -> None:
+    """Taken away while workers ran, or under a program that checks nothing."""
+    backend = await granted("SELECT")
+    with pytest.raises(InvalidConfigError, match=f"a right on {unique}_states .*grant"):
+        await RecordSessions(backend.sessions).create_session("s")
+
+
 async def test_a_missing_right_is_a_matter_of_settings(
     postgres_dsn: str, adapter: AsyncpgAdapter, table: str
 ) -> None:
