@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import warnings
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar, Final, Self, get_args
@@ -27,6 +28,7 @@ from temporalio.converter import (
 )
 
 from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.slices import SessionOptions
 
 FORM: Final = "helix-form"
 """The metadata field that marks a payload as one of the pack's."""
@@ -36,6 +38,7 @@ COMPACT: Final = b"compact"
 
 _METADATA: Final = {"encoding": b"json/plain", FORM: COMPACT}
 _SERIALIZER: Final = SchemaSerializer(any_schema())
+_MODEL: Final = SessionOptions(idle_timeout=5)
 _PROBE: Final = (None, {"text": "a", "numbers": [1, 2.5, True, None]})
 
 
@@ -50,6 +53,30 @@ def user_data_converter(present: DataConverter | None) -> DataConverter:
         return present
     wrapped = wrap_payload_converter(present.payload_converter_class)
     return dataclasses.replace(present, payload_converter_class=wrapped)
+
+
+def check_carries_models(used: DataConverter) -> None:
+    """A worker uses its client's data converter, which may have come after the plugin's.
+
+    Raises:
+        InvalidConfigError: It does not carry the pack's models, or not without warnings.
+    """
+    kind = used.payload_converter_class
+    if issubclass(kind, HelixPayloadConverter):
+        return
+    try:
+        with warnings.catch_warnings(action="error"):
+            (found,) = used.payload_converter.from_payloads(
+                used.payload_converter.to_payloads([_MODEL]), [SessionOptions]
+            )
+    except Exception as error:  # noqa: BLE001 (a converter of anybody's)
+        found = error
+    if not isinstance(found, SessionOptions) or found.changes() != _MODEL.changes():
+        raise InvalidConfigError(
+            f"the worker's client has the payload converter {kind.__name__}, which does not carry the "
+            f"pack's models ({found!r:.300}); put HelixPlugin into the plugins of Client.connect, after the "
+            "plugin that brings that converter"
+        )
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from temporalio.client import (
     WorkflowUpdateHandle,
 )
 from temporalio.client import Interceptor as ClientInterceptor
+from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ContinueAsNewInput,
@@ -33,6 +34,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
+from helix_temporal._converter import user_data_converter
 from helix_temporal.activities._errors import application_error
 from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.models.deployments import KEY, QUEUE, Deployment, DeploymentCheck, mark
@@ -65,11 +67,20 @@ def asking_for(settings: Settings, task_queue: str | None) -> Deployment:
 
 
 def speaking_for(client: Client, deployment: Deployment) -> Client:
-    """The client, which says for whom it asks; the one that was given stays as it is."""
-    if deployment.is_plain:
+    """The client, which says for whom it asks, with the pack's converter; the one given stays as it is.
+
+    Raises:
+        InvalidConfigError: Its payload converter does not carry ``None`` and JSON objects.
+    """
+    converter = user_data_converter(client.data_converter)
+    if deployment.is_plain and converter is client.data_converter:
         return client
     config = client.config()
-    config["interceptors"] = [*config["interceptors"], _Speaker(deployment)]
+    if not deployment.is_plain:
+        config["interceptors"] = [*config["interceptors"], _Speaker(deployment)]
+    # The client's own plugins are asked again, so whoever sets the converter must come last.
+    last = SimplePlugin("helix.SessionClient", data_converter=user_data_converter)
+    config["plugins"] = [*config["plugins"], last]
     return Client(**config)
 
 

@@ -14,7 +14,7 @@ from temporalio.service import ConnectConfig, ServiceClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from helix_temporal._converter import user_data_converter
+from helix_temporal._converter import check_carries_models, user_data_converter
 from helix_temporal._deployments import WorkerDeployment
 from helix_temporal.agents import Agent
 from helix_temporal.agents._checks import check_list
@@ -47,7 +47,8 @@ class HelixPlugin(SimplePlugin):
         passthrough: Further modules that the sandbox passes through, such as the application's own.
 
     Raises:
-        InvalidConfigError: The client's payload converter does not carry ``None`` and JSON objects.
+        InvalidConfigError: The client's payload converter does not carry ``None`` and JSON objects; or,
+            once a worker is made, the client has a converter that does not carry the pack's models.
         AgentNotServedError: An agent's tool is another agent, which the same workers would have to serve, and
             is not among ``agents``; where the tool names their task queue, once a worker is made.
     """
@@ -109,6 +110,8 @@ class HelixPlugin(SimplePlugin):
             config["workflows"] = with_versioning(config.get("workflows") or ())
         client = config.get("client")
         used = client.data_converter if client is not None else DataConverter()
+        if client is not None:
+            check_carries_models(used)
         sandboxed = config.get("workflow_runner") or SandboxedWorkflowRunner()
         config["workflow_runner"] = session_runner(sandboxed, used)
         unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._base import Model
+from helix_temporal.models._base import Changes, Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage, UserMessage
@@ -49,7 +49,7 @@ class Summary(Model):
     upto: Head
 
 
-class SessionOptions(Model):
+class SessionOptions(Model, Changes):
     """How a session behaves; it remembers what was named, for executions that others start.
 
     Attributes:
@@ -79,8 +79,7 @@ class SessionOptions(Model):
         """These where they were named, the remembered ones elsewhere."""
         if remembered is None:
             return self
-        named = {name: getattr(self, name) for name in self.model_fields_set}
-        return remembered.model_copy(update=named)
+        return remembered.model_copy(update=self.changes())
 
 
 class ChangedKeys(Model):

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, 
 from pydantic.alias_generators import to_camel
 
 from helix_temporal.errors import SessionExpiredError
-from helix_temporal.models._base import Model
+from helix_temporal.models._base import Changes, Model
 from helix_temporal.models._json import CheckedObject, CheckedValue, check_json, check_text
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import EMPTY, Head
@@ -284,7 +284,7 @@ def expired(session_id: str, expires_at: int | None) -> SessionExpiredError:
     )
 
 
-class SessionProperties(StoredModel):
+class SessionProperties(StoredModel, Changes):
     """What is kept of a session beside its conversation; the fields that are named are set.
 
     Attributes:
@@ -309,10 +309,6 @@ class SessionProperties(StoredModel):
     def over(self, before: "SessionProperties") -> "SessionProperties":
         """These where they are named, the others as before."""
         return SessionProperties(**(before.changes() | self.changes()))
-
-    def changes(self) -> dict[str, Any]:
-        """The named fields of a state."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
 
     @property
     def renews(self) -> bool:

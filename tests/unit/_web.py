@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
+from helix_temporal._converter import user_data_converter
 from helix_temporal.client import SessionClient
 from helix_temporal.models.chunks import ChunkBase
 from helix_temporal.models.sessions import CallPolicy
@@ -46,6 +47,8 @@ async def served(app: Any) -> AsyncIterator[int]:
 
 class _NoServer:
     """In the place of Temporal's client, where nothing is asked of Temporal."""
+
+    data_converter = user_data_converter(None)
 
     def config(self, *, active_config: bool = False) -> dict[str, Any]:
         return {"plugins": []}

@@ -16,6 +16,7 @@ from temporalio.converter import DataConverter, DefaultPayloadConverter, Payload
 from helix_temporal._converter import HelixPayloadConverter, user_data_converter, wrap_payload_converter
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionInput, SessionOptions
+from helix_temporal.models.states import SessionProperties
 
 INPUT = SessionInput(session_id="s", agent="a", options=SessionOptions(idle_timeout=5))
 COMPACT = b'{"session_id":"s","agent":"a","options":{"idle_timeout":5.0}}'
@@ -33,6 +34,12 @@ class Note(BaseModel):
 
     text: str = ""
     tags: list[str] = []
+
+
+class Order(BaseModel):
+    """A user's model that holds one of the pack's."""
+
+    properties: SessionProperties
 
 
 @dataclass
@@ -102,6 +109,16 @@ def test_a_list_of_the_packs_models_is_the_users() -> None:
     assert having.to_payloads([given]) == without.to_payloads([given])
     assert carried(having, given, list[Message]) == given
     assert carried(HelixPayloadConverter(), given, list[Message]) == given
+
+
+@pytest.mark.parametrize("using", [DataConverter.default, pydantic_data_converter])
+def test_what_was_not_named_stays_unnamed_in_a_model_of_the_users(using: DataConverter) -> None:
+    """Its meaning is "as it was": a default in its place would clear a session's user."""
+    order = Order(properties=SessionProperties(tags=("a",)))
+    converter = user_data_converter(using).payload_converter
+    found = carried(converter, [order, INPUT], list[Order | SessionInput])
+    assert found[0].properties.changes() == {"tags": ("a",)}
+    assert found[1].options.changes() == {"idle_timeout": 5}
 
 
 @pytest.mark.parametrize(
