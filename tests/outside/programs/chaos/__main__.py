@@ -164,6 +164,7 @@ class Run:
         await hot.wipe()
         after = await self._read(names, direct)
         findings, ledger = self._findings, read_ledger(Path(direct[LEDGER_VARIABLE]))
+        oracle.note_given(people.asks, ledger)
         oracle.check_ends(findings, people.asks)
         for session in sessions:
             thread, state = before[session.id], states[session.id]

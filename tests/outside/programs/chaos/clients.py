@@ -29,6 +29,7 @@ class Ask:
 
     Attributes:
         told_at: Monotonic ns at which the answer came; 0 if none did.
+        given_at: Of the model call that gave the answer; it may have been lost before it was told.
         archived: What `AskResult` says of it; None where it says nothing.
         position: Of the answer in the thread.
         taken_back: A person's rewind removed it afterwards; None: a rewind may have.
@@ -40,6 +41,7 @@ class Ask:
     words: str
     sent_at: int
     told_at: int = 0
+    given_at: int = 0
     text: str = ""
     position: int = -1
     archived: bool | None = None

@@ -30,6 +30,14 @@ class Findings:
     seen: Counter[str] = field(default_factory=Counter)
 
 
+def note_given(asks: Iterable[Ask], ledger: Iterable[Entry]) -> None:
+    """When each answer was given: the token in its text names the model call."""
+    given = {entry["token"]: entry["at"] for entry in ledger if entry["kind"] == "paid"}
+    for ask in asks:
+        token = ask.text.partition("#")[2][:16]
+        ask.given_at = given.get(token, ask.told_at)
+
+
 def check_asks(
     findings: Findings, session: Session, asks: Iterable[Ask], thread: Thread, lost_hot: Sequence[int]
 ) -> None:
@@ -85,8 +93,8 @@ def _check_answer(
 
 
 def _may_be_lost(ask: Ask, lost_hot: Sequence[int], by: float = math.inf) -> bool:
-    """The documented limit: it was not archived when it was told, and Redis lost it afterwards."""
-    return ask.archived is False and any(ask.told_at < when < by for when in lost_hot)
+    """The documented limit: it was told to be out of the archive, and Redis lost it after it was given."""
+    return ask.archived is False and any(ask.given_at < when < by for when in lost_hot)
 
 
 def check_calls_and_results(findings: Findings, session: str, thread: Thread) -> None:
