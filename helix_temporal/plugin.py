@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from temporalio.activity import _Definition
+from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.service import ConnectConfig, ServiceClient
@@ -19,7 +21,7 @@ from helix_temporal._deployments import WorkerDeployment
 from helix_temporal.agents import Agent
 from helix_temporal.agents._checks import check_list
 from helix_temporal.agents._subagent import check_served
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
@@ -29,6 +31,7 @@ from helix_temporal.workflows._runner import session_runner
 
 Transform = Callable[..., Any]
 
+_ONE: Final = "put one, with all agents, into the plugins of Client.connect: workers have it from there"
 _INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 
@@ -48,7 +51,8 @@ class HelixPlugin(SimplePlugin):
 
     Raises:
         InvalidConfigError: The client's payload converter does not carry ``None`` and JSON objects; or,
-            once a worker is made, the client has a converter that does not carry the pack's models.
+            once a worker is made, the client has a converter that does not carry the pack's models.  A client
+            or a worker has two plugins.
         AgentNotServedError: An agent's tool is another agent, which the same workers would have to serve, and
             is not among ``agents``; where the tool names their task queue, once a worker is made.
     """
@@ -92,6 +96,12 @@ class HelixPlugin(SimplePlugin):
             self._backends = Backends(self.settings)
         return self._backends
 
+    def configure_client(self, config: ClientConfig) -> ClientConfig:
+        """Add to what `SimplePlugin` does the refusal of a second one, whose settings would be others."""
+        if sum(isinstance(each, HelixPlugin) for each in config.get("plugins", ())) > 1:
+            raise InvalidConfigError(f"the client has two of HelixPlugin; {_ONE}")
+        return super().configure_client(config)
+
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add to what `SimplePlugin` does two intervals, and the refusal of other deployments' sessions.
 
@@ -128,6 +138,9 @@ class HelixPlugin(SimplePlugin):
         return await super().connect_service_client(config, next)
 
     def _activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+        names = (_Definition.from_callable(each) for each in present or ())
+        if any(each is not None and (each.name or "").startswith("helix.") for each in names):
+            raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")
         return [*(present or []), *self.backends.activities(self._agents, self._transforms)]
 
     def _runner(self, runner: WorkflowRunner | None) -> WorkflowRunner:

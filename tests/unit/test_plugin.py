@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -61,6 +62,23 @@ class Own(CompositePayloadConverter):
 
     def __init__(self) -> None:
         super().__init__(*list[EncodingPayloadConverter]())
+
+
+async def test_a_second_plugin_on_a_client_is_refused_with_what_to_do() -> None:
+    """Each has settings of its own, and a worker would have all activities twice."""
+    with pytest.raises(
+        InvalidConfigError, match=r"the client has two of HelixPlugin; put one, with all agents"
+    ):
+        await Client.connect("127.0.0.1:1", plugins=[HelixPlugin(), HelixPlugin()], lazy=True)
+
+
+def test_a_second_plugin_on_a_worker_is_refused_with_what_to_do() -> None:
+    """The client has one already, which the worker takes over."""
+    config = HelixPlugin().configure_worker({"activities": []})
+    with pytest.raises(
+        InvalidConfigError, match=r"the worker has the activities.*workers have it from there"
+    ):
+        HelixPlugin().configure_worker(config)
 
 
 def test_the_codec_of_the_user_stays() -> None:
