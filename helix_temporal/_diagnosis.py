@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
+from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import (
     EventType,
     PendingActivityState,
     PendingWorkflowTaskState,
     TaskQueueType,
+    VersioningBehavior,
 )
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
@@ -53,6 +55,10 @@ _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
 _CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _SLOTS: Final = ", or are all its slots taken"
+_UNPIN: Final = (
+    "start one, or let the run go on with another build (temporal workflow update-options "
+    "--versioning-override-behavior auto_upgrade)"
+)
 _NO_POLLER: Final = "no poller seen"
 
 
@@ -243,8 +249,9 @@ class Diagnosis:
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
             waited = max(waited, now - _ms(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        missing = await self._no_worker(described.task_queue, silent)
-        if missing and described.task_queue != self._task_queue:
+        pinned = _pinned_to(described)
+        missing = await self._no_worker(described.task_queue, silent, pinned=pinned)
+        if missing and pinned is None and described.task_queue != self._task_queue:
             missing += (
                 f"; {described.id} was started there, not on task queue {self._task_queue!r} of this client, "
                 "and stays until its run ends: serve that queue, or terminate the run (its thread is kept) "
@@ -269,7 +276,8 @@ class Diagnosis:
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
-                return await self._no_worker(queue, min(waited, _POLL_SECONDS), _CALLS)
+                pinned = _pinned_to(described)
+                return await self._no_worker(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
         return ""
 
     async def _no_worker(
@@ -277,6 +285,7 @@ class Diagnosis:
         queue: str,
         silent: float = _POLL_SECONDS,
         kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        pinned: WorkerDeploymentVersion | None = None,
     ) -> str:
         """Where no worker polls: the queue and the namespace, and where the workers are instead.
 
@@ -284,18 +293,25 @@ class Diagnosis:
             queue: Which.
             silent: Workers that have not asked for work for so many seconds are gone.
             kind: Of work.
+            pinned: Only workers of this version get it.
         """
         namespace = self._client.namespace
         pollers = await self._pollers(queue, namespace, kind)
+        if pinned is not None:
+            pollers = [each for each in pollers if _is_of(pinned, each)]
         if pollers:
             newest = max(pollers, key=lambda each: _ms(each.last_access_time))
             ago = time.time() - _ms(newest.last_access_time) / 1000
             if ago < silent:
                 return ""
+            if pinned is not None:
+                return f"{_left_behind(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
             return (
                 f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {ago:.0f} s; "
                 f"the last was {newest.identity!r}: does it still run{_SLOTS if kind == _CALLS else ''}?"
             )
+        if pinned is not None:
+            return f"{_left_behind(pinned, queue)}; {_UNPIN}"
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
         return "; ".join([said, *await self._elsewhere(queue)])
 
@@ -375,6 +391,28 @@ def check_namespace(client: Client, error: RPCError) -> None:
             f"namespace {client.namespace!r} is not known to the Temporal server; correct "
             "HELIX_TEMPORAL_NAMESPACE, or register it (temporal operator namespace create)"
         ) from error
+
+
+def _pinned_to(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
+    """The version whose workers alone get an execution's tasks, if it is pinned to one."""
+    info = described.raw_description.workflow_execution_info.versioning_info
+    override = info.versioning_override
+    if override.HasField("pinned"):
+        return override.pinned.version
+    pinned = info.behavior == VersioningBehavior.VERSIONING_BEHAVIOR_PINNED and not override.auto_upgrade
+    return info.deployment_version if pinned else None
+
+
+def _is_of(version: WorkerDeploymentVersion, poller: PollerInfo) -> bool:
+    found = poller.deployment_options
+    return (found.deployment_name, found.build_id) == (version.deployment_name, version.build_id)
+
+
+def _left_behind(version: WorkerDeploymentVersion, queue: str) -> str:
+    return (
+        f"the run is pinned to build {version.build_id!r} of worker deployment {version.deployment_name!r}, "
+        f"and no worker of that build has polled task queue {queue!r}"
+    )
 
 
 def _told(call: FailingCall) -> str:

@@ -6,7 +6,11 @@ import uuid
 from typing import Any
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.api.workflow.v1 import VersioningOverride
+from temporalio.api.workflowservice.v1 import (
+    SetWorkerDeploymentCurrentVersionRequest,
+    UpdateWorkflowExecutionOptionsRequest,
+)
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
@@ -95,6 +99,35 @@ async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_ver
             assert len(said) == len(set(said)) > 1
             await second.sessions.close(sid)
             await second.sessions.result(sid)
+
+
+async def pin(served: Served, session_id: str, build: str) -> None:
+    """As ``temporal workflow update-options --versioning-override-behavior pinned`` does."""
+    request = UpdateWorkflowExecutionOptionsRequest(namespace=served.client.namespace)
+    request.workflow_execution.workflow_id = workflow_id(session_id)
+    request.update_mask.paths.append("versioning_override")
+    pinned = request.workflow_execution_options.versioning_override.pinned
+    pinned.behavior = VersioningOverride.PinnedOverrideBehavior.PINNED_OVERRIDE_BEHAVIOR_PINNED
+    pinned.version.deployment_name = served.plugin.settings.task_queue
+    pinned.version.build_id = build
+    await served.client.workflow_service.update_workflow_execution_options(request)
+
+
+async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(settings: Settings) -> None:
+    """Workers of the next build poll its task queue, and are not given its tasks."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    async with versioned(settings, desk, "one") as first:
+        await make_current(first, "one")
+        await first.sessions.ask(sid, "a", agent="main", timeout=30)
+        await pin(first, sid, "one")
+    async with versioned(settings, desk, "two") as second:
+        await make_current(second, "two")
+        with pytest.raises(TimeoutError) as caught:
+            await second.sessions.ask(sid, "b", timeout=12)
+        await second.client.get_workflow_handle(workflow_id(sid)).terminate()
+    said = f"pinned to build 'one' of worker deployment '{settings.task_queue}', and no worker of that build"
+    assert said in str(caught.value)
+    assert "update-options --versioning-override-behavior auto_upgrade" in str(caught.value)
 
 
 @pytest.mark.parametrize("versioned", [False, True])
