@@ -10,6 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -49,7 +50,7 @@ class Streams(ABC):
     def __init__(self, limits: StreamLimits) -> None:
         _check_limits(limits)
         self.limits = limits
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Feed]] = WeakKeyDictionary()
 
     # -- what a backend brings
 
@@ -151,13 +152,15 @@ class Streams(ABC):
 
     def _feed(self, view: View) -> Feed:
         stream_id = view.head.stream_id
-        feed = self._feeds.get(stream_id)
+        # Who waits on one loop can't be woken from another.
+        feeds = self._feeds.setdefault(asyncio.get_running_loop(), {})
+        feed = feeds.get(stream_id)
         if feed is None or not feed.running:
-            for ended in [key for key, each in self._feeds.items() if not each.running]:
-                del self._feeds[ended]
+            for ended in [key for key, each in feeds.items() if not each.running]:
+                del feeds[ended]
             # Looked at often enough to notice in time that a producer is silent.
             seconds = min(LONGEST_WAIT, max(0.05, self.limits.abandoned_after / 4))
-            feed = self._feeds[stream_id] = Feed(self, view, seconds)
+            feed = feeds[stream_id] = Feed(self, view, seconds)
         return feed
 
     # -- changes of status
@@ -268,9 +271,8 @@ class Streams(ABC):
         return await self._drop(validate_id(stream_id, "stream id"))
 
     async def close(self) -> None:
-        """See `StreamStore.close`."""
-        feeds, self._feeds = self._feeds, {}
-        for feed in feeds.values():
+        """See `StreamStore.close`; readers on other event loops go on."""
+        for feed in self._feeds.pop(asyncio.get_running_loop(), {}).values():
             await feed.close()
 
 

@@ -11,6 +11,7 @@ import asyncpg
 
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models._json import check_text
+from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.postgres._connections import Connections
 from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
 from helix_temporal.stores.postgres._protocol import (
@@ -37,7 +38,7 @@ class _Connection(asyncpg.Connection):
 
 
 class AsyncpgAdapter:
-    """`PostgresAdapter` over an asyncpg pool.
+    """`PostgresAdapter` over an asyncpg pool, for one event loop; see `HomeLoop`.
 
     Args:
         pool: Yours; `close` closes it.  See `from_dsn` for one that is opened by the first call.
@@ -60,6 +61,7 @@ class AsyncpgAdapter:
         else:
             self._connections = Connections(pool, None, timeout)
         self._opening = asyncio.Lock()
+        self._home = HomeLoop(f"PostgreSQL at {where}")
 
     @classmethod
     def from_dsn(
@@ -132,9 +134,16 @@ class AsyncpgAdapter:
 
     async def close(self) -> None:
         """Close all connections; with `from_dsn`, the next use opens new ones."""
+        self._enter()
         connections, self._connections = self._connections, None
+        self._home.leave()
         if connections is not None:
             await connections.close()
+
+    def _enter(self) -> None:
+        if self._home.claim() and self._make is not None:
+            # Left to the collector: only the loop that opened them, which has ended, could close them.
+            self._connections, self._opening = None, asyncio.Lock()
 
     async def _opened(self) -> Connections:
         if self._connections is not None:
@@ -148,6 +157,7 @@ class AsyncpgAdapter:
 
     @asynccontextmanager
     async def _taken(self) -> AsyncIterator[Any]:
+        self._enter()
         connections = await self._opened()
         connection = await connections.take()
         ended_by: BaseException | None = None
@@ -172,6 +182,7 @@ class AsyncpgAdapter:
 
     async def _once(self, method: str, query: str, args: tuple[Any, ...], timeout: float) -> Any:
         # As `_taken` does it; a context manager would cost a tenth of the statement.
+        self._enter()
         connections = self._connections or await self._opened()
         connection = await connections.take()
         try:

@@ -49,11 +49,12 @@ class Polling:
                 del self._waiting[stream_id]
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Ask no more; of another event loop's it is left to that."""
+        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
+            return
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        task.cancel()
+        await asyncio.wait([task])
 
     async def _run(self) -> None:
         while self._waiting:

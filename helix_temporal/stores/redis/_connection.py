@@ -19,6 +19,7 @@ from helix_temporal._setting_rules import SentinelAddress, is_sentinel, sentinel
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import decode_id, encode_id
 from helix_temporal.stores._checksums import damaged
+from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.redis._deadlines import Deadlines
 from helix_temporal.stores.redis._errors import has_moved, is_damage, translate
 from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
@@ -43,7 +44,7 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
 class Connection:
-    """A client that connects when it is first used, on the loop that runs then.
+    """A client that connects when it is first used, on the loop that runs then; see `HomeLoop`.
 
     Each operation has one deadline, from waiting for a connection to the last byte of the answer.  An
     operation that is cancelled or too late closes its connection, so an answer that nobody read never
@@ -82,6 +83,7 @@ class Connection:
         self._deadlines = Deadlines(timeout)
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
+        self._home = HomeLoop(f"Redis at {self.where}")
         self._client: Redis | RedisCluster | None = None
         self._lane: Lane | None = None
         self._next_look = 0.0
@@ -161,9 +163,12 @@ class Connection:
 
         Raises:
             StoreUnavailableError: No answer in time, or one that says "not now".
-            InvalidConfigError: Wrong rights, a cluster that was not announced, foreign keys.
+            InvalidConfigError: Wrong rights, a cluster that was not announced, foreign keys; another loop
+                uses the connection.
             UnsupportedServerError: The server refused a command for good.
         """
+        if self._home.claim():
+            self._begin_anew()
         try:
             with self._deadlines.one():
                 async with self._slots:
@@ -212,11 +217,20 @@ class Connection:
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
+        if self._home.claim():
+            self._begin_anew()
         client, self._client, self._lane = self._client, None, None
+        self._home.leave()
         if client is not None:
             await client.aclose()
         if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
             await close_sentinels(client.connection_pool)
+
+    def _begin_anew(self) -> None:
+        """Leave to the collector what an ended loop opened: only that loop could close it."""
+        self._client = self._lane = None
+        self._slots = asyncio.Semaphore(self._max_connections)
+        self._next_look = 0.0
 
     async def _follow(self, pool: ConnectionPool) -> None:
         """Ask every second who the primary is, and leave a server that is not.

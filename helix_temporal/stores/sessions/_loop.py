@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from helix_temporal.errors import (
     FencedError,
@@ -58,9 +58,11 @@ class Loop:
     ) -> None:
         self.records, self._require_epoch = records, require_epoch
         self.recall = Recall() if recalls else None
-        # Tasks of one process queue up instead of outdoing each other; between processes the revision
-        # decides.
-        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Tasks of one event loop queue up instead of outdoing each other; between loops and processes the
+        # revision decides.
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = (
+            WeakKeyDictionary()
+        )
 
     async def see(self, session_id: str, wanted: Wanted) -> Seen:
         """A session in one instant."""
@@ -171,8 +173,12 @@ class Loop:
         return Done(decision.answer, appended=committed.appended)
 
     def turn(self, session_id: str) -> asyncio.Lock:
-        """Whose turn it is among this process's writers of a session."""
-        return self._queues.setdefault(session_id, asyncio.Lock())
+        """Whose turn it is among this event loop's writers of a session."""
+        loop = asyncio.get_running_loop()
+        queues = self._queues.get(loop)
+        if queues is None:
+            queues = self._queues[loop] = WeakValueDictionary()
+        return queues.setdefault(session_id, asyncio.Lock())
 
     def check(self, call: Call) -> None:
         """Refuse a call that names itself badly.

@@ -8,8 +8,9 @@ import pytest
 
 from helix_temporal.errors import StoreUnavailableError, StreamDroppedError
 from helix_temporal.models.streams import StreamLimits
-from helix_temporal.stores._stream_feed import News
+from helix_temporal.stores._stream_feed import Feed, News
 from helix_temporal.stores._stream_rules import View
+from helix_temporal.stores._streams import Streams
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.postgres._stream_polling import Place, Polling
 from helix_temporal.testing.contracts._streams_base import (
@@ -23,6 +24,11 @@ from helix_temporal.testing.contracts._streams_base import (
     take,
     writer_on,
 )
+
+
+def feeds_of(streams: Streams) -> list[Feed]:
+    """The feeds of this event loop."""
+    return [*streams._feeds.get(asyncio.get_running_loop(), {}).values()]
 
 
 class CountedStreams(MemoryStreams):
@@ -71,7 +77,7 @@ async def test_nobody_waits_when_nobody_reads() -> None:
     await closed.aclose()
     del forgotten, reader
     await asyncio.sleep(0.3)
-    assert not [each for each in streams._feeds.values() if each.running]
+    assert not [each for each in feeds_of(streams) if each.running]
 
 
 async def test_a_reader_that_was_given_up_in_the_middle_holds_nothing() -> None:
@@ -85,7 +91,7 @@ async def test_a_reader_that_was_given_up_in_the_middle_holds_nothing() -> None:
     await asyncio.wait([reading])
     await reader.aclose()
     await settled()
-    assert not [each for each in streams._feeds.values() if each.running]
+    assert not [each for each in feeds_of(streams) if each.running]
 
 
 async def test_a_store_that_is_away_is_told_to_all_and_can_come_back() -> None:
@@ -121,7 +127,7 @@ async def test_a_reader_far_behind_reads_for_itself() -> None:
         await asyncio.sleep(0)
     assert sequences(await following) == [*range(1, 5002)]
     assert sequences(await waiting) == [2]
-    assert all(len(feed._recent) <= 1000 + 500 for feed in streams._feeds.values())
+    assert all(len(feed._recent) <= 1000 + 500 for feed in feeds_of(streams))
     assert sequences(await take(slow, 4999)) == [*range(3, 5002)]
     for reader in (slow, quick):
         await reader.aclose()
