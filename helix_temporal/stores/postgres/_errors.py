@@ -119,7 +119,14 @@ def _refused(error: Exception, where: str, state: str, found: str) -> HelixError
     if state.startswith("22") or isinstance(error, asyncpg.DataError):
         return InvalidRequestError(f"PostgreSQL at {where} refused a value ({found})", sqlstate=state)
     if isinstance(error, asyncpg.ClientConfigurationError):
-        return InvalidConfigError(f"postgres_dsn: refused by the driver ({found})")
+        lacks = "root certificate file" in str(error)
+        hint = "; add sslrootcert=<file>, of who signed the server's certificate" if lacks else ""
+        return InvalidConfigError(f"postgres_dsn: refused by the driver ({found}){hint}")
+    if isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error):
+        return InvalidConfigError(
+            f"PostgreSQL at {where} speaks without TLS, which sslmode in postgres_dsn asks for; switch it"
+            " on in the server, or write sslmode=disable if the network between is yours alone"
+        )
     if not state:
         return StoreUnavailableError(f"PostgreSQL at {where} did not answer ({found}); repeat the call later")
     return UnsupportedServerError(f"PostgreSQL at {where} refused a statement ({found})", sqlstate=state)

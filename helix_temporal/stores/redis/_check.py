@@ -29,8 +29,19 @@ async def check_server(connection: Connection, *, expiring: bool = False) -> boo
             ``expiring``: it may evict any.
         UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct``.
         InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse; or the
-            user lacks rights.
+            user lacks rights; or it speaks TLS and the URL does not say so, or the reverse.
+        StoreUnavailableError: It does not answer.
     """
+    try:
+        return await _check_primaries(connection, expiring=expiring)
+    except StoreUnavailableError as error:
+        wrong = await connection.find_tls_mismatch()
+        if not wrong:
+            raise
+        raise InvalidConfigError(f"Redis at {connection.where} {wrong}") from error
+
+
+async def _check_primaries(connection: Connection, *, expiring: bool) -> bool:
     durable = True
     for server in await connection.primaries():
         info = await connection.command("INFO", at=server)

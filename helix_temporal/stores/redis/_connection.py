@@ -25,6 +25,7 @@ from helix_temporal.stores.redis._errors import has_moved, is_damage, translate
 from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
 from helix_temporal.stores.redis._scripts import Script
 from helix_temporal.stores.redis._sentinel import close_sentinels, sentinel_pool
+from helix_temporal.stores.redis._tls import find_mismatch
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,13 @@ class Connection:
     def follows_failovers(self) -> bool:
         """Sentinels say who the primary is."""
         return self._sentinel is not None
+
+    async def find_tls_mismatch(self) -> str:
+        """What to do, if the server speaks TLS and the URL does not say so, or the reverse; else empty."""
+        parts = urlsplit(self._url)
+        if self._sentinel or parts.hostname is None:
+            return ""
+        return await find_mismatch(parts.hostname, parts.port or 6379, tls=parts.scheme == "rediss")
 
     def place_of(self, key: str) -> str:
         """A key and the server that has it, for errors."""

@@ -1,6 +1,7 @@
 """What a server's or the driver's error means for the caller."""
 
 import re
+import ssl
 from typing import Final
 
 from redis import exceptions as driver
@@ -76,8 +77,19 @@ def translate(error: Exception, where: str) -> HelixError:
     if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
         return InvalidConfigError(f"Redis at {where} is no cluster; unset redis_cluster")
     if not isinstance(error, driver.ResponseError | driver.DataError):
-        return StoreUnavailableError(f"Redis at {where} did not answer ({name}); repeat the call later")
+        return _unanswered(error, where)
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
+
+
+def _unanswered(error: Exception, where: str) -> StoreUnavailableError:
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
+        return StoreUnavailableError(
+            f"Redis at {where} shows a certificate that is not trusted here; "
+            "add ssl_ca_certs=<file> to redis_url"
+        )
+    return StoreUnavailableError(
+        f"Redis at {where} did not answer ({type(error).__name__}); repeat the call later"
+    )
 
 
 def has_moved(error: Exception) -> bool:

@@ -1,0 +1,97 @@
+"""TLS where an address does not say so, or the reverse: the error names TLS and the setting."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from helix_temporal.backends import Backends
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.settings import Settings
+
+
+async def refused(directory: Path, **where: object) -> HelixError:
+    """What a worker's check of its stores says at the start."""
+    settings = Settings.model_validate({"cold_directory": directory, "allow_plaintext": True} | where)
+    backends = Backends(settings)
+    try:
+        with pytest.raises(HelixError) as caught:
+            await backends.check()
+    finally:
+        await backends.close()
+    return caught.value
+
+
+@pytest.fixture
+async def tls_port(tmp_path: Path) -> AsyncIterator[int]:
+    """Of a server that speaks TLS, with a certificate that nobody has signed."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+async def test_rediss_to_a_port_without_tls(
+    redis_url: str, redis_cluster: str, tmp_path: Path, *, cluster: bool
+) -> None:
+    """The server waits for the end of a command, so only a time-out was told."""
+    url = (redis_cluster if cluster else redis_url).replace("redis://", "rediss://")
+    found = await refused(tmp_path, redis_url=url, redis_cluster=cluster)
+    assert isinstance(found, InvalidConfigError)
+    assert "speaks without TLS, and redis_url says rediss://" in str(found)
+
+
+async def test_redis_to_a_port_with_tls(tls_port: int, tmp_path: Path) -> None:
+    """The server hangs up, as one does that is restarted."""
+    found = await refused(tmp_path, redis_url=f"redis://localhost:{tls_port}/0")
+    assert isinstance(found, InvalidConfigError)
+    assert "speaks TLS, and redis_url says redis://; write rediss://" in str(found)
+
+
+async def test_a_certificate_that_is_not_trusted(tls_port: int, tmp_path: Path) -> None:
+    """It is renewed, or its maker is made known: until then nothing goes on."""
+    found = await refused(tmp_path, redis_url=f"rediss://localhost:{tls_port}/0")
+    assert isinstance(found, StoreUnavailableError)
+    assert "a certificate that is not trusted here; add ssl_ca_certs=<file> to redis_url" in str(found)
+
+
+async def test_a_database_without_the_tls_that_is_asked_for(postgres_dsn: str, tmp_path: Path) -> None:
+    """The driver's error spoke of a connection that broke off."""
+    mark = "&" if "?" in postgres_dsn else "?"
+    found = await refused(tmp_path, postgres_dsn=f"{postgres_dsn}{mark}sslmode=require")
+    assert isinstance(found, InvalidConfigError)
+    assert "speaks without TLS, which sslmode in postgres_dsn asks for" in str(found)
+
+
+async def test_a_database_whose_certificate_cannot_be_checked(
+    postgres_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver looks for a file in the home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mark = "&" if "?" in postgres_dsn else "?"
+    found = await refused(tmp_path, postgres_dsn=f"{postgres_dsn}{mark}sslmode=verify-full")
+    assert isinstance(found, InvalidConfigError)
+    assert "add sslrootcert=<file>" in str(found)
