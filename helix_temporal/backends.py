@@ -362,12 +362,16 @@ def _blobs(settings: Settings) -> BlobStore | None:
         from helix_temporal.blobs.s3 import S3Blobs  # noqa: PLC0415
 
         access, secret = settings.s3_access_key, settings.s3_secret_key
+        timeouts = settings.timeouts
+        read_timeout = max(timeouts.s3_read, timeouts.flush_attempt).total_seconds()
         return S3Blobs(
             settings.s3_bucket,
             endpoint=settings.s3_endpoint,
             region=settings.s3_region,
             access_key=access.get_secret_value() if access else None,
             secret_key=secret.get_secret_value() if secret else None,
+            read_timeout=read_timeout,
+            total_timeout=max(60.0, read_timeout),
         )
     if settings.cold_directory is not None:
         from helix_temporal.blobs.directory import DirectoryBlobs  # noqa: PLC0415

@@ -73,6 +73,7 @@ class Timeouts(_Group):
         roll_out: What a worker lacks (an agent, tool, hook or transform) is asked of other workers for so
             long: those of a new version may not all have been started yet.
         flush_attempt: The one try of a flush after a step; what fails is caught up later.
+        s3_read: S3 may send nothing of an answer for so long; at least ``flush_attempt``.
         flush_retry_maximum: Longest pause before a failed flush is tried again.
         finaliser_budget: Save and flush at the end of a session; past it the janitor takes over.
         max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker.
@@ -91,6 +92,7 @@ class Timeouts(_Group):
     tool_start_to_close: Duration = timedelta(minutes=5)
     roll_out: Duration = timedelta(minutes=10)
     flush_attempt: Duration = timedelta(seconds=2)
+    s3_read: Duration = timedelta(seconds=5)
     flush_retry_maximum: Duration = timedelta(seconds=60)
     finaliser_budget: Duration = timedelta(minutes=2)
     max_heartbeat_throttle_interval: Duration = timedelta(seconds=2)

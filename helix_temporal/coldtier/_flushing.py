@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from helix_temporal.coldtier._archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
-from helix_temporal.coldtier._breaker import Breaker
+from helix_temporal.coldtier._breaker import THREADS, Breaker
 from helix_temporal.coldtier._decide import FlushDecision, decide_flush
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.coldtier._plan import Log, Plan, plan_commit, whole_log
@@ -67,6 +67,7 @@ class Flushing:
         self._hot, self._archive, self._backlog, self._clock = hot, archive, backlog, clock
         self._step_seconds = step_seconds
         self.breaker = Breaker()
+        self._failed_by = ""
 
     async def flush(
         self,
@@ -190,8 +191,8 @@ class Flushing:
         """
         header, traffic = appended.header, Traffic()
         if not self.breaker.allows(self._clock()):
-            reason = "not tried: the archive answered none of several threads"
-            return replace(_not_archived(header, reason), tried=False)
+            reason = f"not tried: steps of {THREADS} or more threads failed, none succeeded; the last: "
+            return replace(_not_archived(header, reason + self._failed_by), tried=False)
         request, first_try = _of_step(step, appended)
         try:
             async with asyncio.timeout(self._step_seconds):
@@ -202,7 +203,10 @@ class Flushing:
                 raise StoreUnavailableError(
                     f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
                 ) from error
-            return _not_archived(header, f"{type(error).__name__}: the archive did not answer")
+            self._failed_by = f"{type(error).__name__}: the archive did not answer"
+            if isinstance(error, TimeoutError):
+                self._failed_by += f" within {self._step_seconds:g} s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
+            return _not_archived(header, self._failed_by)
         except (FencedError, HeadMovedError):
             self.breaker.succeed()
             raise

@@ -9,6 +9,7 @@ import pytest
 from helix_temporal.backends import Backends
 from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidConfigError, SchemaVersionError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
@@ -163,3 +164,21 @@ async def test_a_server_that_does_not_answer_is_named_with_its_setting(setting: 
     finally:
         await backends.close()
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({}, (5, 60)),
+        ({"HELIX_TIMEOUT_S3_READ": "20s"}, (20, 60)),
+        ({"HELIX_TIMEOUT_FLUSH_ATTEMPT": "8s"}, (8, 60)),
+        ({"HELIX_TIMEOUT_S3_READ": "90s"}, (90, 90)),
+    ],
+)
+def test_s3_may_be_silent_for_as_long_as_settings_say(
+    variables: dict[str, str], seconds: tuple[float, float]
+) -> None:
+    """A thread whose PUT takes longer would never be archived; a step waits for its own time at least."""
+    blobs = Backends(Settings.from_env({"HELIX_S3_BUCKET": "bucket", **variables})).blobs
+    assert isinstance(blobs, S3Blobs)
+    assert (blobs._config.read_timeout, blobs._config.total_timeout) == seconds

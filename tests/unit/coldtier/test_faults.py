@@ -246,6 +246,19 @@ class TestArchiveDown:
         await step(author)
         assert len(blobs.calls) > 0
 
+    async def test_a_slow_archive_is_told_with_the_time_that_was_over(
+        self, author: Author, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever reads it raises the setting; nobody looks for an outage."""
+        others = [Author(author.threads, name) for name in ("other", "third")]
+        for each in others:
+            await each.open()
+        monkeypatch.setattr(FaultyBlobs, "put", for_long)
+        receipts = [await step(each) for each in (author, *others, author)]
+        told = "within 0.05 s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
+        assert [told in each.reason for each in receipts] == [True] * 4
+        assert [each.tried for each in receipts] == [True, True, True, False]
+
     async def test_all_is_archived_when_it_comes_back(self, author: Author, clock: Clock) -> None:
         """By the next step, without anybody's help."""
         blobs = down(author)
@@ -316,6 +329,11 @@ class TestArchiveDown:
         """They don't need the archive."""
         down(author)
         assert len(await author.everything()) == 2
+
+
+async def for_long(*_args: object, **_options: object) -> None:
+    """A PUT that takes its time."""
+    await asyncio.sleep(1)
 
 
 def down(author: Author) -> FaultyBlobs:
