@@ -28,7 +28,8 @@ async def find_mismatch(host: str, port: int, *, tls: bool) -> str:
             if not tls and await _speaks_tls(host, port):
                 return "speaks TLS, and redis_url says redis://; write rediss://, or name its plain port"
     except (OSError, TimeoutError):
-        pass
+        # Neither is told of a server that is not there.
+        return ""
     return ""
 
 
