@@ -16,7 +16,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_what_was_acknowledged_outlasts_every_fault(outside: Outside, seed: int, tmp_path: Path) -> None:
     """Once and in order, no effect under two keys, books that agree, and the same from the archive alone."""
     output = tmp_path / "report.json"

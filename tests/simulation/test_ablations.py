@@ -20,5 +20,5 @@ def test_a_missing_guard_is_seen(name: str) -> None:
 def test_with_all_guards_the_same_surroundings_do_no_harm(name: str) -> None:
     """What is seen without a guard must be its absence, not the roughness of the surroundings."""
     guard = GUARDS[name]
-    verdicts = [simulate(seed, exit_mode=guard.exit_mode, rates=guard.rates) for seed in range(100)]
+    verdicts = [simulate(seed, exit_mode=guard.exit_mode, rates=guard.rates) for seed in range(50)]
     assert [(verdict.seed, verdict.why) for verdict in verdicts if verdict.why] == []

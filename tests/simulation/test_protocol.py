@@ -10,7 +10,7 @@ import pytest
 from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
-SEEDS = 3_000
+SEEDS = 1_600
 PARTS = 8
 FAULTS = (
     "crash",
@@ -104,15 +104,19 @@ class TestEighthPart(Promises):
     part = 7
 
 
-def test_every_fault_happens() -> None:
+@pytest.fixture(scope="module")
+def figures() -> Figures:
+    """Of a few seeds."""
+    return run_chunk(0, 150)
+
+
+def test_every_fault_happens(figures: Figures) -> None:
     """A simulation in which nothing goes wrong proves nothing."""
-    figures = run_chunk(0, 150)
     assert [fault for fault in FAULTS if not figures.seen[fault]] == []
 
 
-def test_every_part_of_the_archive_is_used() -> None:
+def test_every_part_of_the_archive_is_used(figures: Figures) -> None:
     """Short runs must reach segments, merges, the index and cuts inside of both."""
-    figures = run_chunk(0, 150)
     assert [part for part in PARTS_OF_THE_ARCHIVE if not figures.seen[part]] == []
 
 
