@@ -150,10 +150,9 @@ class Waits:
     def submit(self, request: SubmitInput) -> Submission:
         """Take an answer, once; whoever comes later is told when the first one came."""
         now = self._clock()
-        before = self._memory.get(request.call)
         call = next((each for each in self._waiting() if each.id == request.call), None)
-        if before is None and call is not None:
-            before = self.answers().get(call.at)
+        # What waits again was answered in a part of the thread that is lost.
+        before = self._memory.get(request.call) if call is None else self.answers().get(call.at)
         if before is not None:
             if before.outcome == "expired":
                 return Submission(status="expired")

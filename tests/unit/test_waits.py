@@ -171,6 +171,19 @@ def test_what_is_known_is_found_again(clock: Clock, waits: Waits) -> None:
     assert later.submit(SubmitInput(call="c", by="you")).status == "already_completed"
 
 
+def test_a_call_that_waits_again_takes_an_answer_again(waits: Waits) -> None:
+    """The thread lost the step that had the first one."""
+    answer = SubmitInput(call="c", text="here", by="one")
+    waits.begin(turn(CLIENT, number=1))
+    assert waits.submit(answer).status == "submitted"
+    waits.end()
+    assert waits.submit(answer.model_copy(update={"by": "two"})).status == "already_completed"
+    waits.begin(turn(CLIENT, number=1))
+    assert waits.kind_wanted("c") == "client"
+    assert waits.submit(answer).status == "submitted"
+    assert waits.results()[0].text == "here"
+
+
 def test_giving_up_leaves_no_call_without_a_result(waits: Waits) -> None:
     """A thread whose calls have no results is refused by providers."""
     waits.begin(turn(CLIENT, APPROVAL))

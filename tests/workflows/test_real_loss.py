@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from helix_temporal.agents import ModelRequest
+from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.facade import resume_session
 from helix_temporal.models.facade import ResultEvent
 from helix_temporal.models.sessions import AskResult, AskStatus
-from tests.workflows._desk import Gate, first_tools_then
+from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from tests.workflows._desk import Answer, Gate, echo, first_tools_then
 from tests.workflows._shore import Shore, shore
+from tests.workflows.test_waits import LOCATE, WIPE, asks_once
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -135,3 +139,46 @@ async def test_a_turn_under_way_is_run_again_where_the_thread_is(sea: Shore) -> 
     result = await task
     assert (result.status, result.text, lost(result)) == (AskStatus.ANSWERED, "done", ["lost: 2..3"])
     assert await sea.users(name) == ["one", "three"]
+
+
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+@pytest.mark.parametrize("call", [LOCATE, WIPE], ids=["a client's tool", "an approval"])
+async def test_an_answer_that_was_lost_with_its_turn_is_asked_for_again(
+    sea: Shore, call: tuple[str, dict[str, str]], suspend: str
+) -> None:
+    """The thread is back where the turn waits: who answered is not told for ever that it is done."""
+    name, sessions, gate = sea.names[1], sea.stand.client(suspend=suspend), Gate()
+
+    async def script(request: ModelRequest) -> Answer:
+        if request.messages[-1].role == "tool":
+            await gate.passing()
+        return echo(request) if request.messages[-1].text in {"more", "again"} else asks_once(call)(request)
+
+    sea.stand.desk.scripts[name] = script
+    (waiting,) = (await sessions.ask(name, "go", agent="people", message_id="m1", timeout=30)).pending
+    await _answer(sessions, name, waiting)
+    await gate.reached.wait()
+    sea.proxy.refuse()
+    gate.opened.set()
+    assert (await sessions.ask(name, "go", message_id="m1", timeout=30)).archived is False
+    assert (await sessions.ask(name, "more", timeout=30)).archived is False
+    await sea.wipe()
+    sea.proxy.refuse(False)
+    asked = asyncio.create_task(sessions.ask(name, "again", message_id="m2", timeout=50))
+    status = await sea.status(name, lambda info: bool(info.pending))
+    assert [each.id for each in status.pending] == [waiting.id]
+    await _answer(sessions, name, waiting)
+    result = await asked
+    while result.status is AskStatus.SUSPENDED:
+        result = await sessions.ask(name, "again", message_id="m2", timeout=30)
+    assert result.status is AskStatus.ANSWERED
+    assert await sea.users(name) == ["go", "again"]
+
+
+async def _answer(sessions: SessionClient, name: str, call: PendingCall) -> None:
+    if call.kind == "approval":
+        approval = ToolApproval(approval_id=call.id, approved=True)
+        reply = await sessions.submit_approval(name, approval)
+    else:
+        reply = await sessions.submit_tool_result(name, call, "in Bonn")
+    assert reply.status == "submitted"
