@@ -138,16 +138,22 @@ class HelixPlugin(SimplePlugin):
         return await super().connect_service_client(config, next)
 
     def _activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        names = (_Definition.from_callable(each) for each in present or ())
-        if any(each is not None and (each.name or "").startswith("helix.") for each in names):
+        mine = self.backends.activities(self._agents, self._transforms)
+        if not _names(mine).isdisjoint(_names(present or ())):
             raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")
-        return [*(present or []), *self.backends.activities(self._agents, self._transforms)]
+        return [*(present or []), *mine]
 
     def _runner(self, runner: WorkflowRunner | None) -> WorkflowRunner:
         if not isinstance(runner, SandboxedWorkflowRunner):
             return runner or SandboxedWorkflowRunner()
         restrictions = runner.restrictions.with_passthrough_modules(*self._passthrough)
         return dataclasses.replace(runner, restrictions=restrictions)
+
+
+def _names(activities: Sequence[Callable[..., Any]]) -> set[str | None]:
+    """Under which the activities are called; a dynamic one has none."""
+    found = (_Definition.from_callable(each) for each in activities)
+    return {each.name for each in found if each is not None} - {None}
 
 
 @functools.cache
