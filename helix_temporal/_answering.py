@@ -89,9 +89,7 @@ class Answering(TakingBack):
         session_id = await self._woken_from(session_id, agent)
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
         if error is not None:
-            check_string(error, "error")
-            check_size(len(error.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
-            fields |= {"outcome": "error", "text": error}
+            fields |= _as_error(error)
         elif parts is not None:
             fields |= await self._parts(session_id, list(parts), fields["by"])
         elif result is not None:
@@ -280,3 +278,14 @@ class Answering(TakingBack):
         if not messages or len(messages[0].tool_calls) <= call.at:
             return call
         return call.model_copy(update={"arguments": messages[0].tool_calls[call.at].arguments})
+
+
+def _as_error(text: str) -> dict[str, Any]:
+    """What went wrong instead of a result, as it travels.
+
+    Raises:
+        TooLargeError: It exceeds 8 KiB.
+    """
+    check_string(text, "error")
+    check_size(len(text.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
+    return {"outcome": "error", "text": text}

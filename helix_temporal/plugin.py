@@ -150,10 +150,10 @@ class HelixPlugin(SimplePlugin):
         return dataclasses.replace(runner, restrictions=restrictions)
 
 
-def _names(activities: Sequence[Callable[..., Any]]) -> set[str | None]:
+def _names(activities: Sequence[Callable[..., Any]]) -> set[str]:
     """Under which the activities are called; a dynamic one has none."""
     found = (_Definition.from_callable(each) for each in activities)
-    return {each.name for each in found if each is not None} - {None}
+    return {each.name for each in found if each is not None and each.name is not None}
 
 
 @functools.cache

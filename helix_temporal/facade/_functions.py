@@ -140,8 +140,7 @@ async def create_session(
         _refuse_both(storage)
         session_id = session_id or generate_session_id()
         return _through_workflow(agent, client, session_id, properties, _texts(metadata or {}))
-    storage = storage or get_default_storage()
-    made_at = now()
+    storage, made_at = storage or get_default_storage(), now()
     session = StoredSession(
         id=validate_id(session_id or generate_session_id(), "session id"),
         metadata=metadata or {},
@@ -205,8 +204,7 @@ async def fork_session(
         agent: Who goes on.
         new_session_id: Of the copy; the same one again gives the first copy.
         at_message: Copy only so many messages; not between a tool call and its result.
-        at_checkpoint: Copy what the session was at this checkpoint; only with ``client``, since sessions of
-            a storage have none.
+        at_checkpoint: Copy what the session was at this checkpoint; only with ``client``.
         copy_usage: Count what the original used for the copy as well; only without ``client``.
         storage: Where both are kept.
         client: The session is a workflow's, and so is the copy; its new id must be free.
@@ -229,15 +227,14 @@ async def fork_session(
     storage = storage or get_default_storage()
     source = await _found(storage, session_id)
     made = None if new_session_id is None else await storage.load(new_session_id)
-    if made is not None:
-        if made.parent_id != session_id:
-            raise InvalidRequestError(f"session {new_session_id!r} exists and is no fork of {session_id!r}")
-        return _active_session(agent, storage, made)
-    copy = _copied(source, new_session_id, at_message, copy_usage=copy_usage)
-    if properties is not None:
-        copy = copy.model_copy(update={"properties": properties.over(copy.properties)})
-    await storage.save(copy)
-    return _active_session(agent, storage, copy)
+    if made is None:
+        made = _copied(source, new_session_id, at_message, copy_usage=copy_usage)
+        if properties is not None:
+            made = made.model_copy(update={"properties": properties.over(made.properties)})
+        await storage.save(made)
+    elif made.parent_id != session_id:
+        raise InvalidRequestError(f"session {new_session_id!r} exists and is no fork of {session_id!r}")
+    return _active_session(agent, storage, made)
 
 
 async def delete_session(

@@ -99,18 +99,16 @@ async def helix_env(
         archive = exits.enter_context(tempfile.TemporaryDirectory(prefix="helix-env-"))
         chosen = settings or _settings(directory, Path(archive))
         helix = HelixPlugin(chosen, agents=agents, **(plugin or {}))
-        temporal = await exits.enter_async_context(
-            await WorkflowEnvironment.start_time_skipping(
-                test_server_existing_path=str(server), plugins=[helix]
-            )
+        starting = WorkflowEnvironment.start_time_skipping(
+            test_server_existing_path=str(server), plugins=[helix]
         )
+        temporal = await exits.enter_async_context(await starting)
         own = activities(helix.backends) if callable(activities) else activities
-        await exits.enter_async_context(
-            HelixWorker(temporal.client, helix, workflows=workflows, activities=own, **worker)
-        )
-        queue = chosen.task_queue
-        sessions = SessionClient(temporal.client, task_queue=queue, options=options, stores=helix.backends)
-        yield HelixEnv(temporal.client, sessions, helix.backends, queue, temporal)
+        serving = HelixWorker(temporal.client, helix, workflows=workflows, activities=own, **worker)
+        await exits.enter_async_context(serving)
+        queue, stores = chosen.task_queue, helix.backends
+        sessions = SessionClient(temporal.client, task_queue=queue, options=options, stores=stores)
+        yield HelixEnv(temporal.client, sessions, stores, queue, temporal)
 
 
 def _settings(directory: Path | None, archive: Path) -> Settings:
