@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import orjson
 from redis.asyncio import Redis
 
 from bench._bare_stores import redis_client
@@ -84,7 +84,7 @@ async def main(name: str, count: int) -> None:
         ending = asyncio.create_task(ended.wait())
         await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
-            _say(orjson.dumps(reading.result()))
+            _say(json.dumps(reading.result()).encode())
         for task in (reading, ending):
             task.cancel()
         await asyncio.wait([reading, ending])

@@ -1,6 +1,7 @@
 """Rows: what was measured, against which floor, and whether that is good enough."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
@@ -9,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 
@@ -137,7 +137,7 @@ def write(path: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
     """Write the rows, and beside them where they were measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
     found = {**machine(), **facts, "rows": [asdict(row) for row in rows]}
-    path.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    path.write_text(json.dumps(found, indent=2))
 
 
 def machine() -> dict[str, Any]:

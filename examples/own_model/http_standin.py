@@ -1,10 +1,10 @@
 """A small server in place of a real one: it speaks in rhymes of what it was told, and is busy at first."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import orjson
 from aiohttp import web
 
 
@@ -35,7 +35,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     reply = web.StreamResponse()
     await reply.prepare(request)
     for word in words:
-        await reply.write(orjson.dumps({"text": f"{word} "}) + b"\n")
+        await reply.write(json.dumps({"text": f"{word} "}).encode() + b"\n")
         await asyncio.sleep(0.02)
-    await reply.write(orjson.dumps({"words": len(words)}) + b"\n")
+    await reply.write(json.dumps({"words": len(words)}).encode() + b"\n")
     return reply

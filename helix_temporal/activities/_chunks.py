@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
 from helix_temporal.activities._outlet import Keyed
 from helix_temporal.activities._state_turns import ending
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.models import chunks
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, dumps
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.children import child_session_id
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
@@ -216,7 +214,7 @@ def _tool_end(result: Message) -> Keyed:
 
 def _shown(field: str, value: Any, instead: Any) -> dict[str, Any]:
     """The field if it is small enough, else its size."""
-    size = len(orjson.dumps(value))
+    size = len(dumps(value))
     return {field: value} if size <= SHOWN else {field: instead, f"{field}_bytes": size}
 
 

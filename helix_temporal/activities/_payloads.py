@@ -7,7 +7,7 @@ import orjson
 
 from helix_temporal.activities._context import attempt
 from helix_temporal.errors import PayloadNotFoundError, StoreUnavailableError
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, dumps
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.protocols.hot import PayloadStore
 
@@ -39,7 +39,7 @@ class Payloads:
 
     async def put(self, thread_id: str, position: int, key: str, content: str | list[JsonObject]) -> str:
         """Keep content; returns the reference to bring it back with."""
-        data = orjson.dumps(content)
+        data = dumps(content)
         name = payload_key(position, key, data)
         await self._store.put_payload(thread_id, name, data, TTL_SECONDS)
         return name

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
 from helix_temporal.agents._checks import check_count
 from helix_temporal.agents._model import Model, StreamingModel, check_model
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, dumps
 from helix_temporal.models.messages import Message, ToolCall
 
 PROMPT: Final = """\
@@ -91,7 +89,7 @@ def told(message: Message) -> str:
 
 
 def _arguments(call: ToolCall) -> str:
-    return _shortened(orjson.dumps(call.arguments).decode())
+    return _shortened(dumps(call.arguments).decode())
 
 
 def _said(message: Message) -> str:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import orjson
-
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, dumps
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Record
 
@@ -31,7 +29,7 @@ def estimate_tokens(message: Message) -> int:
     """
     content = message.content
     count = _text(content) if isinstance(content, str) else sum(_part(part) for part in content)
-    calls = sum(len(orjson.dumps(call.arguments)) + len(call.name) for call in message.tool_calls)
+    calls = sum(len(dumps(call.arguments)) + len(call.name) for call in message.tool_calls)
     return MESSAGE_TOKENS + count + -(-calls // _JSON_BYTES)
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol, overload
 
-import orjson
 from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -14,7 +13,7 @@ from helix_temporal.agents._calling import call
 from helix_temporal.agents._checks import check_count, check_name, check_seconds, in_seconds
 from helix_temporal.agents._signature import Signature, explain, read_signature
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models._json import JsonObject, check_json
+from helix_temporal.models._json import JsonObject, check_json, dumps
 from helix_temporal.models.agents import ToolFacts, ToolSpec
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import TracingContext
@@ -292,4 +291,4 @@ def _outcome(result: Any, name: str) -> ToolOutcome:
             f"tool {name!r} returned {type(result).__name__}, which JSON can't hold: {str(error)[:200]}"
         ) from error
     check_json(value, f"tool {name!r}: $")
-    return ToolOutcome(orjson.dumps(value).decode())
+    return ToolOutcome(dumps(value).decode())

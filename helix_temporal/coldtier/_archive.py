@@ -33,8 +33,8 @@ PARALLEL: Final = 8
 """Objects moved at once for one thread."""
 OFFLOAD_BYTES: Final = 256 * 1024
 """Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
-REMEMBERED: Final = 4096
-"""Manifests remembered by a worker, each at most some 300 KiB and usually a few."""
+REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+"""Memory for the manifests that a worker remembers: thousands of short threads, a hundred of the largest."""
 
 
 class Stored(NamedTuple):
@@ -64,6 +64,7 @@ class Archive:
     def __init__(self, blobs: BlobStore, layout: Layout, key: bytes | None = None) -> None:
         self.blobs, self.layout, self.key = blobs, layout, key
         self._remembered: OrderedDict[str, Stored] = OrderedDict()
+        self._remembered_bytes = 0
 
     # -- manifests
 
@@ -103,13 +104,17 @@ class Archive:
 
     def forget(self, thread_id: str) -> None:
         """The remembered manifest turned out to be outdated."""
-        self._remembered.pop(thread_id, None)
+        stored = self._remembered.pop(thread_id, None)
+        if stored is not None:
+            self._remembered_bytes -= _size_in_memory(stored.manifest)
 
     def _remember(self, stored: Stored) -> Stored:
-        self._remembered[stored.manifest.thread_id] = stored
-        self._remembered.move_to_end(stored.manifest.thread_id)
-        while len(self._remembered) > REMEMBERED:
-            self._remembered.popitem(last=False)
+        thread_id = stored.manifest.thread_id
+        self.forget(thread_id)
+        self._remembered[thread_id] = stored
+        self._remembered_bytes += _size_in_memory(stored.manifest)
+        while self._remembered_bytes > REMEMBERED_BYTES and len(self._remembered) > 1:
+            self.forget(next(iter(self._remembered)))
         return stored
 
     @staticmethod
@@ -315,6 +320,12 @@ class Archive:
                 f"thread {manifest.thread_id!r}: the state slice's checksum does not match"
             )
         return data
+
+
+def _size_in_memory(manifest: Manifest) -> int:
+    """About how many bytes a manifest takes: its messages and slice, and Python's objects around them."""
+    messages = sum(200 + len(record.id) + len(record.body) for record in manifest.inline)
+    return 1500 + 300 * len(manifest.segments) + messages + len(manifest.slice)
 
 
 def check_slice(data: bytes) -> None:

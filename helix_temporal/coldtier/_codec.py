@@ -17,6 +17,7 @@ import zstandard
 
 from helix_temporal.coldtier._manifest import FORMAT, Legacy, Manifest, SegmentRef
 from helix_temporal.errors import ArchiveCorruptError, UnsupportedFormatError
+from helix_temporal.models._json import dumps
 from helix_temporal.models.records import Head, Record, pack, size_of, split, unpack
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ def _counted(ref: SegmentRef, records: list[T]) -> list[T]:
 
 def encode_index(refs: Sequence[SegmentRef], gen: int) -> tuple[SegmentRef, bytes]:
     """An object that lists segments; its reference counts their raw bytes as its own."""
-    raw = orjson.dumps([asdict(ref) for ref in refs])
+    raw = dumps([asdict(ref) for ref in refs])
     data = len(raw).to_bytes(8, "big") + deflate(raw)
     raw_size = sum(ref.raw_size for ref in refs)
     return segment_of(data, raw_size, refs[0].first, refs[-1].last, gen)
@@ -155,7 +156,7 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
     }
     if manifest.ended:
         fields["ended"] = True
-    line, frames = orjson.dumps(fields), inline + state
+    line, frames = dumps(fields), inline + state
     return b"".join((line[:-1], b',"checksum":"', _checksum(line + frames, key), b'"}\n', frames))
 
 

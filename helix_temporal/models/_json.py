@@ -5,8 +5,8 @@ that it would change or choke on.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import orjson
 from pydantic import BeforeValidator, JsonValue
@@ -108,9 +108,17 @@ def clean(text: str) -> str:
     return text
 
 
+def dumps(value: object, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = False) -> bytes:
+    """The value as JSON bytes; ``default`` turns what orjson does not know into something it does."""
+    written = orjson.dumps(value, default, orjson.OPT_SORT_KEYS if sort_keys else None)
+    # orjson 3.13 keeps its whole buffer behind what it wrote, 4 KB for 23 bytes and 60 KB for 5,000: a copy
+    # has just the bytes.
+    return bytes(memoryview(written))
+
+
 def canonical(value: object) -> bytes:
     """The value as JSON bytes; the same value always gives the same bytes."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return dumps(value, sort_keys=True)
 
 
 def _checked(value: object) -> object:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
-from helix_temporal.models._json import CheckedObject, CheckedValue
+from helix_temporal.models._json import CheckedObject, CheckedValue, dumps
 from helix_temporal.models.messages import Usage
 
 EndStatus = Literal["completed", "interrupted", "aborted"]
@@ -362,7 +362,7 @@ def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
     fields.update((name, value) for name, value in chunk.__dict__.items() if name in given)
     fields.update(extra or {})
     try:
-        return orjson.dumps(fields, default=_dumped)
+        return dumps(fields, default=_dumped)
     except TypeError as error:
         raise InvalidMessageError(
             f"a chunk of type {chunk.type!r} cannot be written as JSON: numbers must be finite and within "

@@ -7,14 +7,14 @@ from typing import Final
 import orjson
 
 from helix_temporal.errors import InvalidCursorError
-from helix_temporal.models._json import check_text
+from helix_temporal.models._json import check_text, dumps
 
 _MOST: Final = 4096
 
 
 def encode_cursor(scope: str, order: int, key: str) -> str:
     """A cursor that goes on beyond (order, key) of a list; ``scope`` names the list and its order."""
-    return base64.urlsafe_b64encode(orjson.dumps([scope, order, key])).decode().rstrip("=")
+    return base64.urlsafe_b64encode(dumps([scope, order, key])).decode().rstrip("=")
 
 
 def decode_cursor(scope: str, cursor: str) -> tuple[int, str]:

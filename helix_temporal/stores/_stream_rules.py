@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     StreamNotFoundError,
     StreamTruncatedError,
 )
+from helix_temporal.models._json import dumps
 from helix_temporal.models.chunks import EndStatus
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamStatus
@@ -34,7 +35,7 @@ class Facts:
     def to_bytes(self) -> bytes:
         """As it is stored: what differs from an empty one."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
-        return orjson.dumps({name: value for name, value in fields if value not in (None, 0, ())})
+        return dumps({name: value for name, value in fields if value not in (None, 0, ())})
 
 
 def facts_from(body: bytes, stream_id: str) -> Facts:

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-import orjson
-
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
     StoreUnavailableError,
     StreamClosedError,
 )
-from helix_temporal.models._json import check_json
+from helix_temporal.models._json import check_json, dumps
 from helix_temporal.models.chunks import ChunkBase, EndStatus, StepDiscarded, StreamResync, to_bytes
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ErrorInfo
@@ -177,7 +175,7 @@ class Streams(ABC):
         """See `StreamStore.end_stream`."""
         changes.check_end_status(status)
         check_json(output)
-        size = len(orjson.dumps(output))
+        size = len(dumps(output))
         large = size > self.limits.max_chunk_bytes
         kept, left_out = (None, size) if large else (output, None)
 

@@ -6,7 +6,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast, get_args
 
-import orjson
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,6 +29,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
+from helix_temporal.models._json import dumps
 from helix_temporal.models.chunks import RunEnded
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.suspensions import ToolApproval
@@ -324,4 +324,4 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")
+    return Response(dumps(value), status, media_type="application/json")

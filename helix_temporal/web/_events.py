@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, Final
 
-import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from helix_temporal.errors import HelixError
+from helix_temporal.models._json import dumps
 from helix_temporal.models.streams import StoredChunk
 
 RETRY_MS: Final = 1000
@@ -42,11 +42,11 @@ async def frames(
                 continue
             stored, coming = coming.result(), None
             if stored is None:
-                yield frame("end", orjson.dumps({"reason": end}))
+                yield frame("end", dumps({"reason": end}))
                 return
             yield frame(_name(stored), stored.body, stored.sequence)
     except HelixError as error:
-        yield frame("error", orjson.dumps(failure(error)))
+        yield frame("error", dumps(failure(error)))
     finally:
         if coming is not None:
             coming.cancel()

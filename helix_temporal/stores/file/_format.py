@@ -20,6 +20,7 @@ from typing import Any, Final
 import orjson
 
 from helix_temporal.errors import StoreCorruptError, UnsupportedFormatError
+from helix_temporal.models._json import dumps
 from helix_temporal.models.ids import decode_id, encode_id
 
 SUFFIX: Final = ".helix"
@@ -98,7 +99,7 @@ def encode_document(document_id: str, parts: Parts) -> list[bytes]:
         name: {"header": part.header, "size": len(part.body), "sha256": part.digest}
         for name, part in parts.items()
     }
-    line = orjson.dumps({"id": document_id, "parts": described}) + b"\n"
+    line = dumps({"id": document_id, "parts": described}) + b"\n"
     first = b"helix-document 1 %010d %s\n" % (len(line), hashlib.sha256(line).hexdigest().encode())
     return [first, line, *(part.body for part in parts.values())]
 

@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from helix_temporal.errors import StoreCorruptError
+from helix_temporal.models._json import dumps
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores._session_ops import NOTHING, HeldSession
 from helix_temporal.stores.file._format import Facts, Part, Parts
@@ -59,9 +60,7 @@ def session_part(held: HeldSession) -> Part:
     """The part that holds this session; it keeps nothing of the caller's state but what it stores."""
     state = held.row.body if held.row else b""
     records = held.records.values()
-    index = orjson.dumps(
-        [(each.kind.value, each.key, each.group, each.order, len(each.body)) for each in records]
-    )
+    index = dumps([(each.kind.value, each.key, each.group, each.order, len(each.body)) for each in records])
     operations = [each.order for each in records if each.kind is RecordKind.OPERATION]
     row = None if held.row is None else _listed(held.row)
     facts = {

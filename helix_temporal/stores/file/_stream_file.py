@@ -21,6 +21,7 @@ from zlib import crc32
 import orjson
 
 from helix_temporal.errors import InvalidIdError, StoreCorruptError, StoreUnavailableError
+from helix_temporal.models._json import dumps
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.stores._stream_log import StreamLog
@@ -171,7 +172,7 @@ class StreamFile:
 
     def _apply_head(self, found: dict[str, Any], bodies: bytes) -> None:
         keys, written_at = found.pop("keys"), found.pop("written_at")
-        facts = facts_from(orjson.dumps(found.pop("facts")), self._stream_id)
+        facts = facts_from(dumps(found.pop("facts")), self._stream_id)
         head = Head(**found, facts=facts)
         if head.stream_id != self._stream_id:
             raise InvalidIdError(
@@ -247,7 +248,7 @@ class StreamFile:
         fields["keys"] = self._log.keys if keys else {}
         fields["written_at"] = head.updated_at
         body = b"" if chunk is None else chunk.body
-        return _line(b"H" + secrets.token_hex(_TOKEN // 2).encode(), orjson.dumps(fields), body)
+        return _line(b"H" + secrets.token_hex(_TOKEN // 2).encode(), dumps(fields), body)
 
     def _batch_line(self, batch: Batch, before: int) -> bytes:
         newest = itertools.islice(reversed(self._log.chunks), len(batch.entries))
@@ -267,7 +268,7 @@ class StreamFile:
             "keys": keys,
             "chunks": [(each.sequence, len(each.body)) for each in chunks],
         }
-        return _line(b"W", orjson.dumps(fields), b"".join(each.body for each in chunks))
+        return _line(b"W", dumps(fields), b"".join(each.body for each in chunks))
 
     def _compact(self) -> None:
         """Write the file anew where most of it is trimmed."""

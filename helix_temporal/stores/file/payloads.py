@@ -6,6 +6,7 @@ from typing import Final
 
 import orjson
 
+from helix_temporal.models._json import dumps
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Facts, Part, Parts
 
@@ -65,4 +66,4 @@ class FilePayloads:
 
 def _id(thread_id: str, key: str) -> str:
     # No two pairs have the same form, whatever characters they hold.
-    return orjson.dumps([thread_id, key]).decode()
+    return dumps([thread_id, key]).decode()

@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-import orjson
-
+from helix_temporal.models._json import dumps
 from helix_temporal.models.queries import SessionPage, SessionQuery, SessionSummary, Unset
 from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres._protocol import PostgresExecutor
@@ -54,7 +53,7 @@ def _conditions(query: SessionQuery) -> tuple[list[str], list[Any]]:
         ("status = ANY (?::text[])", [status.value for status in query.status] or None),
         ("parent_session_id = ?", None if isinstance(parent, Unset) else parent),
         ("tags @> ?::text[]", list(query.tags) or None),
-        ("metadata @> ?::jsonb", orjson.dumps(query.metadata).decode() if query.metadata else None),
+        ("metadata @> ?::jsonb", dumps(query.metadata).decode() if query.metadata else None),
         (f"{query.date_field} >= ?", query.date_from),
         (f"{query.date_field} < ?", query.date_to),
     )

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-import orjson
-
+from helix_temporal.models._json import dumps
 from helix_temporal.models.records import head_after
 from helix_temporal.stores._checksums import with_checksum
 from helix_temporal.stores.postgres._append import append_values
@@ -101,7 +100,7 @@ def row_values(session_id: str, row: SessionRow) -> list[Any]:
         state.parent_session_id,
         state.root_session_id,
         list(state.tags),
-        orjson.dumps(searchable).decode(),
+        dumps(searchable).decode(),
         state.mode,
         state.failure_reason,
         state.step_count,

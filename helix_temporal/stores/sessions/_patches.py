@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-import orjson
 from jsonpatch import JsonPatch, JsonPatchException
 from jsonpointer import JsonPointer, JsonPointerException
 
 from helix_temporal.errors import HelixError, InvalidMessageError, PatchConflictError, TooLargeError
-from helix_temporal.models._json import MAX_DEPTH, JsonObject, check_json
+from helix_temporal.models._json import MAX_DEPTH, JsonObject, check_json, dumps
 from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
 
 MAX_OPERATIONS: Final = 10_000
@@ -110,7 +109,7 @@ def _size_moved(document: Any, operation: JsonPatchOp) -> int:
     _check_path(source)
     value = JsonPointer(source).resolve(document)
     check_json(value)
-    return len(orjson.dumps(value))
+    return len(dumps(value))
 
 
 def _merged(state: JsonObject, changes: JsonObject) -> JsonObject:

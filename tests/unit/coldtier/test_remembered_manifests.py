@@ -1,0 +1,75 @@
+"""What a worker remembers of archives costs a bounded amount of memory, however many threads it serves."""
+
+import tracemalloc
+
+import pytest
+
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier import _archive
+from helix_temporal.coldtier._archive import Archive
+from helix_temporal.coldtier._codec import encode_manifest
+from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.models.records import Head, Kind, Record
+
+THREADS = 200
+BODIES = 50_000
+"""Bytes of messages in each manifest."""
+LIMIT = 2_000_000
+
+
+async def archive_of_many() -> Archive:
+    archive = Archive(MemoryBlobs(), Layout("helix"))
+    for number in range(THREADS):
+        records = tuple(Record(Kind.USER, f"{number}-{at}", b"x" * 500) for at in range(BODIES // 500))
+        head = Head(position=len(records), last_id=records[-1].id)
+        manifest = Manifest(
+            f"t{number}", version=1, nonce="n", head=head, committed=len(records), inline=records
+        )
+        await archive.blobs.put(archive.layout.manifest(f"t{number}"), encode_manifest(manifest))
+    return archive
+
+
+async def read_all(archive: Archive) -> int:
+    """Bytes that are held afterwards and were not before."""
+    tracemalloc.start()
+    try:
+        for number in range(THREADS):
+            await archive.manifest(f"t{number}")
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+async def test_memory_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred threads of 50 KB are 10 MB: of two that may be kept, no more than two are."""
+    monkeypatch.setattr(_archive, "REMEMBERED_BYTES", LIMIT)
+    assert await read_all(await archive_of_many()) < 1.5 * LIMIT
+
+
+async def test_the_newest_are_the_ones_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was used last is used next."""
+    monkeypatch.setattr(_archive, "REMEMBERED_BYTES", LIMIT)
+    archive = await archive_of_many()
+    await read_all(archive)
+    assert archive.remembered(f"t{THREADS - 1}") is not None
+    assert archive.remembered("t0") is None
+
+
+async def test_one_larger_than_all_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread at work needs no second read."""
+    monkeypatch.setattr(_archive, "REMEMBERED_BYTES", 10)
+    archive = await archive_of_many()
+    await read_all(archive)
+    assert [name for name in ("t0", "t198", "t199") if archive.remembered(name)] == ["t199"]
+
+
+async def test_forgetting_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was forgotten no longer counts."""
+    monkeypatch.setattr(_archive, "REMEMBERED_BYTES", LIMIT)
+    archive = await archive_of_many()
+    await archive.manifest("t0")
+    for _ in range(3 * LIMIT // BODIES):
+        await archive.manifest("t1")
+        archive.forget("t1")
+    assert archive.remembered("t0") is not None
