@@ -164,7 +164,9 @@ class Opening:
 
     async def _reopened(self, reopen: Reopen, base: Base) -> Place:
         """What is committed stays: only a rewind cuts it."""
-        if reopen.known is not None and await self._holds(base, reopen.known):
+        if reopen.known is None:
+            return Place(base.head, await self._finished(base))
+        if await self._holds(base, reopen.known):
             end = await self._after_known(reopen, reopen.known, base)
             if base.committed <= end.position:
                 return Place(base.head if reopen.reset else end, reopen.known)

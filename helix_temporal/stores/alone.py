@@ -307,7 +307,9 @@ def _place(request: OpenThread, snapshot: HotSnapshot) -> Place:
 def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
     """What is committed stays: only a rewind cuts it."""
     committed = snapshot.header.committed
-    if reopen.known is not None and _holds(snapshot, reopen.known):
+    if reopen.known is None:
+        return Place(snapshot.header.head, _head_at(snapshot, committed))
+    if _holds(snapshot, reopen.known):
         after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
         kept = kept_after_known(reopen, after, committed)
         end = head_after(reopen.known, after[:kept])

@@ -37,11 +37,11 @@ def calls(*what: str, name: str = "act", **arguments: Any) -> ModelResponse:
     )
 
 
-def first_tools_then(answer: Answer, *what: str) -> Callable[[ModelRequest], Answer]:
+def first_tools_then(answer: Answer, *what: str, name: str = "act") -> Callable[[ModelRequest], Answer]:
     """Ask for tools when a user has spoken, give ``answer`` when they have answered."""
 
     def script(request: ModelRequest) -> Answer:
-        return calls(*what) if request.messages[-1].role == "user" else answer
+        return calls(*what, name=name) if request.messages[-1].role == "user" else answer
 
     return script
 

@@ -13,6 +13,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
+from helix_temporal.models.suspensions import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
 from helix_temporal.workflows import SessionWorkflow
 from tests.workflows._desk import Answer, Desk, Gate, calls, echo, first_tools_then
@@ -228,6 +229,50 @@ async def test_a_reset_into_the_first_open_goes_on_with_the_turn_that_came_after
         "assistant",
     ]
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize("finished_turns", [0, 1], ids=["its first turn", "a later turn"])
+async def test_a_turn_under_way_goes_on_after_a_reset_to_the_very_beginning(
+    stand: Stand, desk: Desk, sid: str, finished_turns: int
+) -> None:
+    """The workflow knows nothing of it then; its tool has run, and its answer is paid for."""
+    gate, keys = Gate(), set[str]()
+
+    async def act(what: str, context: ToolContext) -> str:
+        keys.add(context.key)
+        await gate.passing()
+        return what
+
+    await talk(stand, sid, *["before"] * finished_turns)
+    desk.acts[sid], desk.scripts[sid] = act, first_tools_then("done", "x")
+    asks = asyncio.create_task(talk(stand, sid, "one"))
+    await gate.reached.wait()
+    await reset(stand, sid, (await task_ends(stand, sid))[0])
+    gate.opened.set()
+    await asks
+    await talk(stand, sid, "two")
+    await check(stand, sid, [*["before"] * finished_turns, "one", "two"])
+    first_turn = [key for key in keys if key.endswith("/0")]
+    assert len(keys) == len(first_turn) == 2
+    assert len(desk.requests[sid]) == finished_turns + 4
+
+
+@pytest.mark.parametrize("finished_turns", [0, 1], ids=["its first turn", "a later turn"])
+async def test_a_question_that_is_asked_stays_the_same_after_a_reset_to_the_very_beginning(
+    stand: Stand, desk: Desk, sid: str, finished_turns: int
+) -> None:
+    """The person has it on the screen, and answers the one that is there."""
+    for _ in range(finished_turns):
+        await stand.sessions.ask(sid, "before", agent="people", timeout=30)
+    desk.scripts[sid] = first_tools_then("done", "x", name="wipe")
+    asked = await stand.sessions.ask(sid, "one", agent="people", message_id="m-one", timeout=30)
+    (call,) = asked.pending
+    await reset(stand, sid, (await task_ends(stand, sid))[0])
+    approval = ToolApproval(approval_id=call.id, approved=True)
+    reply = await stand.sessions.submit_approval(sid, approval, wait=True, timeout=30)
+    assert reply.status == "submitted"
+    assert len(desk.requests[sid]) == finished_turns + 2
+    await check(stand, sid, [*["before"] * finished_turns, "one"])
 
 
 async def test_every_point_of_a_session_can_be_reset_to(stand: Stand, sid: str) -> None:
