@@ -1,5 +1,9 @@
 """Where a session's state may stand: heads and checkpoints that its thread still holds."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import EMPTY, Head
@@ -9,6 +13,11 @@ from helix_temporal.stores._forks import made_as
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+BEFORE_FIRST_TURN: Final[Mapping[str, Any]] = MappingProxyType(
+    {"custom_state": {}, "output": None, "error": None, "step_count": 0}
+)
+"""What a state says that turns change, where the thread has none."""
 
 
 async def held_checkpoint(
@@ -39,7 +48,7 @@ async def state_at(
     if present is None or origin.at is None or origin.at >= present.head.position:
         return present
     if origin.at == 0:
-        return present.model_copy(update={"custom_state": {}})
+        return present.model_copy(update=BEFORE_FIRST_TURN)
     found = await held_checkpoint(store, threads, origin.thread_id, header)
     if found is None:
         return present

@@ -16,10 +16,18 @@ from helix_temporal.activities._state_back import go_back, went_back
 from helix_temporal.activities._state_behind import is_behind
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_commits import TurnCommits
-from helix_temporal.activities._state_place import finished, forked_state, held_checkpoint, holds, state_at
+from helix_temporal.activities._state_place import (
+    BEFORE_FIRST_TURN,
+    finished,
+    forked_state,
+    held_checkpoint,
+    holds,
+    state_at,
+)
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import FinalAnswer, Turn, ending, with_changes
+from helix_temporal.activities._tidying import asked_for
 from helix_temporal.errors import (
     IdempotencyConflictError,
     PatchConflictError,
@@ -29,7 +37,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models._json import JsonObject
-from helix_temporal.models.records import Head
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.runs import RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import (
@@ -259,7 +267,9 @@ class StateKeeper:
         behind = state.head.position < header.head.position
         if behind and await holds(self._threads, request.thread_id, state.head):
             return await self._forward(state, header, kept)
-        return await self._back(state, header, asked=request.rewind_to is not None)
+        # Asked for by this open, or by one that cut the thread and died.
+        asked = request.rewind_to is not None or asked_for(kept, header) is not None
+        return await self._back(state, header, asked=asked)
 
     async def _forward(
         self, state: SessionState, header: HotHeader, kept: SliceState
@@ -298,15 +308,15 @@ class StateKeeper:
         if asked or checkpoint is None:
             # Whatever the thread has between, the state is that of this place now.
             at = await self._finished(header)
-            await save_change(
-                self._store, state.session_id, header.epoch, lambda _: {"head": at}, "it went back"
-            )
+            changes = {"head": at} | (dict(BEFORE_FIRST_TURN) if asked and at == EMPTY else {})
+            await save_change(self._store, state.session_id, header.epoch, lambda _: changes, "it went back")
         note = (
             f"{ThreadBehindStateError.__name__}: the state was at {state.head.position}, the thread holds "
             f"{header.head.position}; went back to "
             f"{'the checkpoint at ' + str(checkpoint.head.position) if checkpoint else 'the thread alone'}"
         )
-        notes = () if asked else (Receipt(name="state", ok=False, detail=note),)
+        told = asked and (checkpoint is not None or header.committed == 0)
+        notes = () if told else (Receipt(name="state", ok=False, detail=note),)
         return await self._loaded(state.session_id), notes
 
     async def _loaded(self, session_id: str) -> SessionState:

@@ -15,6 +15,7 @@ from helix_temporal.agents import ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.checkpoints import StagedChange
+from helix_temporal.models.records import EMPTY
 from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
@@ -345,6 +346,26 @@ async def test_a_rewind_takes_the_values_of_the_application_along(place: Setting
         await stand.sessions.ask(sid, "three")
         await stand.finish(sid)
         assert (await state_of(stand, sid)).custom_state == {"k": 1}
+
+
+@pytest.mark.parametrize("how", ["rewind", "regenerate"])
+async def test_before_the_first_turn_a_state_holds_nothing_of_it(place: Settings, sid: str, how: str) -> None:
+    """No checkpoint is from before it: what the first turn had changed goes with its messages."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    desk.acts[sid] = lambda what, _: ToolOutcome(what, state={"k": 1})
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        assert (await state_of(stand, sid)).custom_state == {"k": 1}
+        del desk.scripts[sid]
+        if how == "rewind":
+            assert await stand.sessions.rewind_to_turn(sid, 0) == EMPTY
+        else:
+            await stand.sessions.regenerate(sid)
+        assert (await state_of(stand, sid)).custom_state == {}
+        await stand.sessions.ask(sid, "two")
+        await stand.finish(sid)
+        assert (await state_of(stand, sid)).custom_state == {}
 
 
 async def test_what_the_session_saw_is_not_written_over_what_others_wrote_since(
