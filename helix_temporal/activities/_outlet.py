@@ -95,6 +95,10 @@ class Outlet:
         open_writer: None for no stream at all.
         what: Names it in the log.
         grace: How long `settle` waits.
+
+    Attributes:
+        fenced: Set where somebody wrote under a higher fence.
+        reached: The highest sequence that it has got.
     """
 
     def __init__(self, open_writer: OpenWriter | None, what: str = "", grace: Grace | None = None) -> None:
@@ -108,6 +112,7 @@ class Outlet:
         self._later: asyncio.TimerHandle | None = None
         self._watched: dict[str, asyncio.Future[int | None]] = {}
         self.fenced: FencedError | None = None
+        self.reached = 0
 
     async def __aenter__(self) -> Self:
         # Who has much to do and nothing to say is alive all the same; most have done before that.
@@ -249,6 +254,7 @@ class Outlet:
         keys = [each.key for each in items]
         try:
             written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
+            self.reached = max(self.reached, *written)
             for key, sequence in zip(keys, written, strict=True):
                 self._tell_place(key, sequence)
         except _ITS_OWN:

@@ -150,8 +150,9 @@ class Stepper:
             if seen.stands is None:
                 raise
             return await self._standing(request, agent, thread_id, seen)
-        number = step_number(request, state_of(seen.view))
-        async with self._streams.step(request, agent, new_id(), number) as live:
+        state = state_of(seen.view)
+        number, reached = step_number(request, state), state.stream_reached
+        async with self._streams.step(request, agent, new_id(), number, reached) as live:
             live.begins(inputs)
             result = await self._new_step(request, agent, thread_id, seen, inputs, live)
             await live.ends(result)
@@ -183,7 +184,9 @@ class Stepper:
             )
             async with self._used.recording(agent, request, answer, live.number):
                 live.answered(answer)  # one that was left behind has paid all the same
-                appended, turn = await self._append(step, state, request, [*inputs, answer], seen.view)
+                appended, turn = await self._append(
+                    step, state, request, [*inputs, answer], seen.view, live.reached
+                )
                 stored = answer if not appended.repeated else from_record(appended.records[-1])
                 live.committed(stored, appended.head)
                 receipt = await self._archive(step, appended, request)
@@ -232,7 +235,7 @@ class Stepper:
         await self._used.results(request, state_of(view))
         committed = await self._committed(request, appended, turn)
         if not told:
-            await self._streams.turn_ended(request, inputs, appended.head)
+            await self._streams.turn_ended(request, inputs, appended.head, state_of(view).stream_reached)
         return RunStepResult(
             head=appended.head,
             slice_version=appended.header.slice_version,
@@ -322,7 +325,8 @@ class Stepper:
             if appended.header.head.position > appended.head.position:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:
-                await self._streams.stood(request, agent, taken, stored, result)
+                reached = state_of(seen.view).stream_reached
+                await self._streams.stood(request, agent, taken, stored, result, reached)
         return result
 
     async def _results_behind(
@@ -395,11 +399,14 @@ class Stepper:
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,
+        reached: int = 0,
     ) -> tuple[Appended, CommittedTurn | None]:
         """Append with the state that goes with it; a state saved meanwhile is taken in first."""
         version = view.header.slice_version
         for _ in range(_SLICE_TRIES):
             after = marked(advance(state, step, request, messages), step, request, messages, self._agents)
+            if reached > after.stream_reached:
+                after = after.model_copy(update={"stream_reached": reached})
             data = canonical(after.model_dump(mode="json", exclude_defaults=True))
             try:
                 return await self._write(replace(step, slice=data, slice_version=version), request)

@@ -39,6 +39,7 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from helix_temporal.stores._stream_runs import BegunRun, run_at_work
+from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,11 @@ log = logging.getLogger(__name__)
 class Streaming:
     """Tells on the sessions' streams what happens.
 
+    A thread's slice says how far the stream had come (``reached``), and every writer that has read the slice
+    names that place: a stream that ends before it was lost, or set back with an older copy of its store, and
+    begins with a ``stream_resync`` before anything is told on it.  That a thread had to be hydrated proves
+    nothing of its stream, which may be intact.
+
     Args:
         store: None where nothing is shown.
     """
@@ -54,9 +60,12 @@ class Streaming:
     def __init__(self, store: StreamStore | None = None) -> None:
         self._store, self._grace = store, Grace()
 
-    def step(self, request: RunStepInput, agent: Agent, message_id: str, number: int) -> "StepStream":
+    def step(
+        self, request: RunStepInput, agent: Agent, message_id: str, number: int, reached: int = 0
+    ) -> "StepStream":
         """For one attempt of a step, whose answer will have this id."""
-        outlet = self._outlet(request.session_id, made.run_of(request), request.epoch, request.agent)
+        run = made.run_of(request)
+        outlet = self._outlet(request.session_id, run, request.epoch, request.agent, reached)
         return StepStream(outlet, request, agent, message_id, number)
 
     def tool(self, request: ToolInput) -> "ToolStream":
@@ -71,6 +80,7 @@ class Streaming:
         inputs: Sequence[Message],
         answer: Message,
         result: RunStepResult,
+        reached: int,
     ) -> None:
         """A step was found in the thread: the attempt that put it there may not have come to tell."""
         items = [
@@ -79,32 +89,43 @@ class Streaming:
             *made.step_stands(request, agent, answer, result.head.position - 1, None),
             *made.step_ends(request, result),
         ]
-        await self._tell(request.session_id, made.run_of(request), request.epoch, items, request.agent)
+        run = made.run_of(request)
+        await self._tell(request.session_id, run, request.epoch, items, request.agent, reached)
 
-    async def turn_ended(self, request: EndTurnInput, inputs: Sequence[Message], head: Head) -> None:
+    async def turn_ended(
+        self, request: EndTurnInput, inputs: Sequence[Message], head: Head, reached: int
+    ) -> None:
         """A turn ended with the results of its tools."""
         items = made.turn_ends(request, inputs, head)
-        await self._tell(request.session_id, made.run_of(request), request.epoch, items)
+        await self._tell(request.session_id, made.run_of(request), request.epoch, items, reached=reached)
 
-    async def opened(self, request: OpenSessionInput, epoch: int, left: str | None = None) -> None:
-        """A session was opened again because its turn was aborted, or was taken back to an earlier turn.
+    async def opened(
+        self, request: OpenSessionInput, header: HotHeader, state: SliceState, left: str | None = None
+    ) -> None:
+        """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
 
-        ``left`` is the run of a turn that an earlier execution left behind.
+        ``left`` is the run of a turn that an earlier execution left behind.  A re-open whose thread has lost
+        what its workflow knows of resyncs the stream, whose store may be the one that lost it.  Any other
+        open is of a thread that is whole, hydrated or not: there the stream itself shows whether it was set
+        back, to the first who writes (see the class).
         """
+        epoch, reached = header.epoch, state.stream_reached
+        if request.rewind_to is None and _has_lost(request, header.head):
+            await self._resync(request.session_id, epoch, "restored")
         if left is not None:
-            await self.left_behind(request.session_id, left, epoch)
+            await self.left_behind(request.session_id, left, epoch, reached)
         if request.abandoned is not None:
             cut = made.turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
-            await self._tell(request.session_id, request.abandoned, epoch, [cut])
+            await self._tell(request.session_id, request.abandoned, epoch, [cut], reached=reached)
         if request.rewind_to is not None:
-            await self._resync(request.session_id, epoch)
+            await self._resync(request.session_id, epoch, "rewind")
 
-    async def left_behind(self, session_id: str, run_id: str, epoch: int) -> None:
+    async def left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
         """An earlier execution was terminated within this run."""
         cut = made.turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
         # Above every earlier epoch and below this one: an open that dies before the end is written is done
         # again, and looks for it where nobody has written under this epoch.
-        await self._tell(session_id, run_id, epoch - 1, [cut])
+        await self._tell(session_id, run_id, epoch - 1, [cut], reached=reached)
 
     async def at_work(self, session_id: str, epoch: int, state: SliceState) -> str | None:
         """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
@@ -128,12 +149,12 @@ class Streaming:
         # As in the thread, a step that may still be running is shut out.
         await self._tell(request.session_id, run_id, request.epoch + 1, [cut])
 
-    async def _resync(self, session_id: str, epoch: int) -> None:
-        """What was shown of the turns that are cut counts no longer."""
+    async def _resync(self, session_id: str, epoch: int, reason: str) -> None:
+        """What was shown counts no longer: turns of it were cut, or lost."""
         async with self._briefly(session_id):
             if self._store is not None:
                 await self._store.reset_stream(
-                    session_id, reason="rewind", fence=epoch, operation_id=f"rewind/{epoch}"
+                    session_id, reason=reason, fence=epoch, operation_id=f"{reason}/{epoch}"
                 )
 
     @contextlib.asynccontextmanager
@@ -151,23 +172,43 @@ class Streaming:
             log.warning("stream of session %r: %s: %s", session_id, type(error).__name__, said)
 
     async def _tell(
-        self, session_id: str, run_id: str, epoch: int, items: Sequence[Keyed], agent: str | None = None
+        self,
+        session_id: str,
+        run_id: str,
+        epoch: int,
+        items: Sequence[Keyed],
+        agent: str | None = None,
+        reached: int = 0,
     ) -> None:
-        async with self._outlet(session_id, run_id, epoch, agent) as outlet:
+        async with self._outlet(session_id, run_id, epoch, agent, reached) as outlet:
             with contextlib.suppress(FencedError):
                 await outlet.settle(*items)
 
-    def _outlet(self, session_id: str, run: str, fence: int | None, agent: str | None) -> Outlet:
+    def _outlet(
+        self, session_id: str, run: str, fence: int | None, agent: str | None, reached: int = 0
+    ) -> Outlet:
         store, what = self._store, f"session {session_id!r}"
         if store is None:
             return Outlet(None, what)
 
         async def opens() -> StreamWriter:
             return await store.create_writer(
-                session_id, agent_id=run, agent_type=agent, run_id=run, fence=fence, resume=True
+                session_id,
+                agent_id=run,
+                agent_type=agent,
+                run_id=run,
+                fence=fence,
+                resume=True,
+                reached=reached,
             )
 
         return Outlet(opens, what, self._grace)
+
+
+def _has_lost(request: OpenSessionInput, head: Head) -> bool:
+    """Whether the thread ends before what the workflow that opens it again knows of it."""
+    known = None if request.reopen is None else request.reopen.known
+    return known is not None and known.position > head.position
 
 
 class StepStream:
@@ -200,6 +241,11 @@ class StepStream:
                     await self._outlet.settle(void)
         finally:
             await self._outlet.__aexit__(kind, error, trace)
+
+    @property
+    def reached(self) -> int:
+        """The highest sequence that was written; 0 if none was yet."""
+        return self._outlet.reached
 
     def begins(self, inputs: Sequence[Message]) -> None:
         """The model is about to be called with these inputs."""

@@ -181,7 +181,7 @@ class SessionActivities:
             suspended = await self._suspended(request, header, stored)
             await self._settle(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
-            await self._streams.opened(request, epoch, left)
+            await self._streams.opened(request, header, stored, left)
             reset = await self._reset(request, opened, tidy, suspended)
         return OpenSessionResult(
             handle=tidy.handle(None if suspended is not None else opened.at),
@@ -334,7 +334,7 @@ class SessionActivities:
         source = await self._states.source(request, header) if request.mode == "fork" else None
 
         async def tell(run_id: str) -> None:
-            await self._streams.left_behind(request.session_id, run_id, header.epoch)
+            await self._streams.left_behind(request.session_id, run_id, header.epoch, stored.stream_reached)
 
         return await self._states.open(request, header, stored, source, tell)
 

@@ -116,6 +116,8 @@ class SliceState(Model):
         taken_back: The newest requests to take turns back, so that each is carried out once.
         options: How the session behaves, as far as anybody ever named it.
         writer: Short id of the workflow run whose activity wrote it; empty outside Temporal.
+        stream_reached: A sequence that the session's stream had; one that ends before it was lost or set
+            back.
     """
 
     agent: str = ""
@@ -135,3 +137,4 @@ class SliceState(Model):
     answered: tuple[AnsweredCall, ...] = ()
     options: SessionOptions | None = None
     writer: str = ""
+    stream_reached: int = 0

@@ -39,7 +39,7 @@ class StoredChunk:
     """A chunk where it stands in its stream.
 
     Attributes:
-        sequence: From 1, without gaps.
+        sequence: From 1, without gaps but those before a ``stream_resync``.
         run_id: Of the run whose writer wrote it; empty if that named none.
         written_at: Milliseconds since 1970, by the store's clock.
         body: The chunk as JSON, to be passed on as it is.
@@ -61,7 +61,7 @@ class StreamInfo(Model):
 
     Attributes:
         outcome: How it ended, with status ``ended``.
-        chunk_count: Ever written, also those that were trimmed.
+        chunk_count: Ever written, also those that were trimmed or dropped; the last sequence may be higher.
         first_sequence: Of the oldest chunk that can be read; one more than the last if there is none.
         last_sequence: 0 if nothing was written.
         output: What it ended with.

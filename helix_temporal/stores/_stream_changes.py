@@ -71,9 +71,15 @@ def resume(head: Head) -> Change | None:
     return None if head.status == "active" else Change(head, "active", head.facts, head.fence)
 
 
-def reset(head: Head, chunk: bytes) -> Change:
-    """Begin anew after all that was written."""
-    facts = Facts(resync_at=head.last + 1, operations=head.facts.operations)
+def reset(head: Head, chunk: bytes, now: int) -> Change:
+    """Begin anew after all that was written, at a sequence that leaps to the store's clock.
+
+    A store that was restored from an older copy gives out again the numbers that were lost with the newer
+    one.  Whoever has read those is before the leap, and so comes to the ``stream_resync`` next.
+    """
+    sequence = max(head.last + 1, now)
+    leapt = head.facts.leapt + sequence - head.last - 1
+    facts = Facts(resync_at=sequence, leapt=leapt, operations=head.facts.operations)
     return Change(head, "active", facts, head.fence, settled=True, chunk=chunk)
 
 
@@ -91,13 +97,13 @@ def changed(change: Change, head: Head, now: int) -> Head | None:
     same = head.made == before.made and head.revision == before.revision
     if not same or (change.settled and head.last != before.last) or (head.fence or 0) > (change.fence or 0):
         return None
-    last = head.last + (change.chunk is not None)
+    last = head.last if change.sequence is None else change.sequence
     return replace(
         head,
         status=change.status,
         facts=change.facts,
         fence=change.fence,
-        first=last if change.chunk is not None else head.first,
+        first=head.first if change.sequence is None else last,
         last=last,
         revision=head.revision + 1,
         updated_at=now,

@@ -54,7 +54,7 @@ class StreamLog:
             if key:
                 self.keys[key] = last
         self._keep(replace(head, last=last), max_chunks)
-        return Written(head.made, tuple(sequences))
+        return Written(head.made, tuple(sequences), last)
 
     def change(self, change: Change, now: int) -> int | None:
         """Make a change of status; the last sequence then, None if the stream is not what was seen."""
@@ -63,6 +63,7 @@ class StreamLog:
             return None
         if change.chunk is not None:
             self.chunks.clear()
+            self.keys.clear()
             self.chunks.append(StoredChunk(after.last, "", now, change.chunk))
         self.head = after
         return after.last

@@ -22,7 +22,12 @@ from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What only changes of status read and write; one JSON object in the store."""
+    """What only changes of status read and write; one JSON object in the store.
+
+    Attributes:
+        resync_at: The sequence of the newest ``stream_resync``; 0 if there was none.
+        leapt: How many numbers resets have left out.
+    """
 
     outcome: EndStatus | None = None
     output: Any = None
@@ -30,6 +35,7 @@ class Facts:
     error: tuple[str, str] | None = None
     ended_at: int | None = None
     resync_at: int = 0
+    leapt: int = 0
     operations: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -83,7 +89,7 @@ class Head:
             stream_id=self.stream_id,
             status=self.status,
             outcome=facts.outcome,
-            chunk_count=self.last,
+            chunk_count=self.last - facts.leapt,
             first_sequence=self.first,
             last_sequence=self.last,
             output=facts.output,
@@ -125,10 +131,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where each entry of a batch stands, and in which stream."""
+    """Where each entry of a batch stands, and in which stream.
+
+    Attributes:
+        last: The stream's last sequence, with the batch.
+    """
 
     made: str
     sequences: tuple[int, ...]
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,7 @@ class Change:
     Attributes:
         before: What was seen.
         settled: Nothing may have been appended since, either.
-        chunk: Written with it, and all before that dropped.
+        chunk: Written with it; all chunks and dedup keys before it are dropped.
     """
 
     before: Head
@@ -156,6 +167,11 @@ class Change:
     fence: int | None
     settled: bool = False
     chunk: bytes | None = None
+
+    @property
+    def sequence(self) -> int | None:
+        """Of the chunk: stores take it from here, and do not count."""
+        return None if self.chunk is None else self.facts.resync_at
 
 
 def refused(stream_id: str, why: Refused, fence: int | None) -> Exception:

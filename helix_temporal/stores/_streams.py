@@ -9,6 +9,7 @@ import random
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,9 @@ T = TypeVar("T", ChunkBase, StoredChunk)
 _TRIES: Final = 50
 """Of a change whose stream was changed by somebody else meanwhile."""
 
+_REMEMBERED: Final = 4096
+"""So many streams that were written to, the newest, are known with how far they were."""
+
 _MOST: Final = 2**53
 
 
@@ -48,6 +52,7 @@ class Streams(ABC):
     def __init__(self, limits: StreamLimits) -> None:
         _check_limits(limits)
         self.limits = limits
+        self._reached: dict[str, tuple[str, int]] = {}
         self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Feed]] = WeakKeyDictionary()
 
     # -- what a backend brings
@@ -85,6 +90,7 @@ class Streams(ABC):
         attempt: int = 1,
         fence: int | None = None,
         resume: bool = False,
+        reached: int = 0,
     ) -> Writing:
         """See `StreamStore.create_writer`."""
         validate_id(stream_id, "stream id")
@@ -92,7 +98,7 @@ class Streams(ABC):
             raise InvalidRequestError(f"attempt {attempt} of step {step_id!r}: from 1, and above 1 of a step")
         stamp = {"agent_id": agent_id} | ({} if agent_type is None else {"agent_type": agent_type})
         writer = Writing(
-            self._append,
+            lambda batch: self._append_or_restore(batch, reached),
             uuid.uuid4().hex,
             stream_id,
             stamp,
@@ -109,6 +115,33 @@ class Streams(ABC):
             await self.resume_stream(stream_id, fence=fence)
             await writer.open(void)
         return writer
+
+    async def _append_or_restore(self, batch: Batch, reached: int) -> Written | Refused:
+        """Append; where the stream ends before a place that it had reached, reset it first.
+
+        What was reached is what the writer was told, and what this process has seen of the same stream.
+        """
+        # Read before the append, since answers of other writers may overtake its own.
+        made, seen = self._reached.get(batch.stream_id, ("", 0))
+        answer = await self._append(batch)
+        if isinstance(answer, Refused):
+            return answer
+        known = max(reached, seen) if made == answer.made else reached
+        if answer.last < known:
+            await self.reset_stream(
+                batch.stream_id, reason="restored", fence=batch.fence, operation_id=f"restored/{known}"
+            )
+            answer = await self._append(replace(batch, made=answer.made, create=False))
+        if isinstance(answer, Written):
+            self._remember(batch.stream_id, answer)
+        return answer
+
+    def _remember(self, stream_id: str, written: Written) -> None:
+        made, last = self._reached.pop(stream_id, ("", 0))
+        highest = max(last, written.last) if made == written.made else written.last
+        self._reached[stream_id] = (written.made, highest)
+        if len(self._reached) > _REMEMBERED:
+            del self._reached[next(iter(self._reached))]
 
     # -- readers
 
@@ -225,7 +258,7 @@ class Streams(ABC):
 
         def rule(view: View) -> Change:
             chunk = StreamResync(reason=reason, position=view.head.last, timestamp=view.now)
-            return changes.reset(view.head, to_bytes(chunk, {}))
+            return changes.reset(view.head, to_bytes(chunk, {}), view.now)
 
         return await self._changed(stream_id, rule, fence, operation_id)
 

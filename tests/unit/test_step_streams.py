@@ -160,7 +160,8 @@ async def test_whoever_finds_a_step_tells_how_the_calls_ended_whose_results_it_t
     await place.streams.delete_stream("s1")  # the worker died before it could write
     place.threads.fails_after = False
     await place.stepper.run(step)
-    assert place.types() == ["run_started", "tool_end", "step_committed", "usage", "run_ended"]
+    told = ["run_started", "tool_end", "step_committed", "usage", "run_ended"]
+    assert place.types() == ["stream_resync", *told]
 
 
 async def test_a_paid_call_whose_append_failed_is_counted_and_discarded() -> None:

@@ -120,6 +120,27 @@ async def test_a_stream_that_was_lost_and_began_anew_is_told(store: MemoryStream
     assert json.loads(event.data)["first_available"] == 1
 
 
+async def test_a_page_that_saw_what_was_taken_back_begins_with_a_resync(store: MemoryStreams) -> None:
+    """Its number is lower than that of all that comes, whatever it was; JavaScript reads it exactly."""
+    await write(store, *turn("old"))
+    resync = await store.reset_stream("s1", reason="restored")
+    await write(store, *turn("new"), run_id="r2")
+    async with (
+        served(create_sse_app(streams_alone(store))) as port,
+        connected(port, "/sessions/s1/events?until=turn", **{"Last-Event-ID": "500"}) as page,
+    ):
+        events = await all_of(page)
+    assert [event.name for event in events] == [
+        "stream_resync",
+        "run_started",
+        "text_delta",
+        "run_ended",
+        "end",
+    ]
+    assert [event.id for event in events[:-1]] == [*range(resync, resync + 4)]
+    assert resync < 2**53
+
+
 async def test_silence_is_filled_with_comments(store: MemoryStreams) -> None:
     """Proxies close connections that say nothing."""
     await write(store, RunStarted(turn=1, message_ids=("m1",)))

@@ -183,6 +183,7 @@ class StreamFile:
         self._log.keys.update(keys)
         if bodies:
             self._log.chunks.clear()
+            self._log.keys.clear()
             self._log.chunks.append(StoredChunk(head.last, "", written_at, bodies))
 
     def _apply_batch(self, found: dict[str, Any], bodies: bytes) -> None:

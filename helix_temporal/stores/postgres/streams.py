@@ -92,6 +92,7 @@ class PostgresStreams(Streams):
             change.status,
             change.facts.to_bytes(),
             None if change.chunk is None else with_checksum(change.chunk, change.before.stream_id, ""),
+            change.sequence,
             self._ttl,
         )
         return last
@@ -119,7 +120,8 @@ class PostgresStreams(Streams):
         )
         if not rows:
             return None
-        return Written(batch.made, tuple(row["sequence"] for row in rows if row["n"] is not None))
+        sequences = tuple(row["sequence"] for row in rows if row["n"] is not None)
+        return Written(batch.made, sequences, rows[0]["last"])
 
     async def _made(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
         """Append to the stream that there is, or to a new one."""
@@ -141,7 +143,7 @@ class PostgresStreams(Streams):
         if isinstance(after, Refused):
             return after
         if head is not None and head.status != "active":
-            return Written(made, tuple(known[key] for key, _ in batch.entries))
+            return Written(made, tuple(known[key] for key, _ in batch.entries), head.last)
         meant = Batch(batch.stream_id, made, fence=batch.fence, run_id=batch.run_id, entries=batch.entries)
         return await self._written(work, meant) or Refused("absent")
 

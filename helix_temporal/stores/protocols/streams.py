@@ -36,7 +36,8 @@ class StreamWriter(Protocol):
         Args:
             chunk: What it does not say of agent and time is filled in.
             dedup_key: Unique within the stream: a chunk that comes again under it is not written again,
-                and the first one's sequence returned, also when the stream has ended meanwhile.
+                and the first one's sequence returned, also when the stream has ended meanwhile.  A reset
+                forgets it.
         """
         ...
 
@@ -148,6 +149,7 @@ class StreamStore(Protocol):
         attempt: int = 1,
         fence: int | None = None,
         resume: bool = False,
+        reached: int = 0,
     ) -> StreamWriter:
         """A writer; the stream is made if there is none.
 
@@ -160,6 +162,9 @@ class StreamStore(Protocol):
             attempt: Of that step: above 1, ``step_discarded`` is written first, and once.
             fence: The session's epoch.
             resume: Make a paused stream active again.
+            reached: A sequence that the stream is known to have had.  One that ends before it was lost, or
+                restored from an older copy, and would give out numbers again that somebody may have read:
+                it is reset, with reason ``restored``, before the next chunk is written.
 
         Raises:
             StreamClosedError: It has ended, or is paused and ``resume`` is not set.
@@ -248,7 +253,11 @@ class StreamStore(Protocol):
         fence: int | None = None,
         operation_id: str | None = None,
     ) -> int:
-        """Drop all chunks and write ``stream_resync``; its sequence: counting goes on.
+        """Drop all chunks and dedup keys, and write ``stream_resync``; its sequence.
+
+        That is the last one's and one more, or the store's clock in milliseconds, whichever is higher;
+        counting goes on from there.  Whoever has read up to any lower sequence comes to it next, also where
+        the stream was restored from an older copy and ended before that.
 
         The stream is active afterwards, whatever it was.  Raises `StreamNotFoundError`, `FencedError`.
         """

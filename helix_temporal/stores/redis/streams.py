@@ -72,7 +72,7 @@ class RedisStreams(Streams):
             *(value for entry in batch.entries for value in entry),
         )
         if word == b"ok":
-            return Written(rest[0].decode(), tuple(map(int, rest[1:])))
+            return Written(rest[0].decode(), tuple(map(int, rest[2:])), int(rest[1]))
         if word == b"fenced":
             return Refused("fenced", fence=int(rest[0]))
         if word == b"closed":
@@ -98,6 +98,7 @@ class RedisStreams(Streams):
             change.status,
             change.facts.to_bytes(),
             change.chunk or b"",
+            change.sequence or "",
             self._ttl,
         )
         return int(answer[0]) if answer else None

@@ -1,6 +1,7 @@
 """Ends, failures, pauses, resets."""
 
-from typing import Any
+import time
+from typing import Any, Final
 
 import pytest
 
@@ -13,6 +14,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.chunks import StreamResync
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._streams_base import (
     SMALL,
     MakeStreams,
@@ -28,6 +30,9 @@ from helix_temporal.testing.contracts._streams_base import (
     texts,
     writer_on,
 )
+
+CLOCKS_DIFFER: Final = 60_000
+"""Milliseconds that a store's clock may be behind the test's."""
 
 
 class StreamStatuses(StreamFixtures):
@@ -172,11 +177,13 @@ class StreamStatuses(StreamFixtures):
 
     async def test_a_reset_drops_what_was_and_counts_on(self, streams: StreamStore) -> None:
         """A consumer that comes back with a place from before learns that it is void."""
+        now = int(time.time() * 1000)
         stream_id = await a_stream(streams, 3)
         slow = await reader_on(streams, stream_id)
         await take(slow, 1)
         await streams.end_stream(stream_id, status="interrupted")
-        assert await streams.reset_stream(stream_id, reason="regenerated") == 4
+        at = await streams.reset_stream(stream_id, reason="regenerated")
+        assert at >= now - CLOCKS_DIFFER
         writer = await writer_on(streams, stream_id)
         await writer.write_many(deltas(2))
         await streams.end_stream(stream_id, status="completed")
@@ -184,12 +191,86 @@ class StreamStatuses(StreamFixtures):
         resync = found[0].chunk
         assert isinstance(resync, StreamResync)
         assert (resync.reason, resync.position) == ("regenerated", 3)
-        assert sequences(found) == [4, 5, 6]
-        assert sequences(await rest(await reader_on(streams, stream_id, after_sequence=2))) == [4, 5, 6]
-        assert sequences(await rest(slow))[-3:] == [4, 5, 6]
+        assert sequences(found) == [at, at + 1, at + 2]
+        later = await reader_on(streams, stream_id, after_sequence=2)
+        assert sequences(await rest(later)) == [at, at + 1, at + 2]
+        assert sequences(await rest(slow))[-3:] == [at, at + 1, at + 2]
         info = await streams.get_info(stream_id)
         assert info is not None
-        assert (info.chunk_count, info.first_sequence, info.outcome) == (6, 4, "completed")
+        assert (info.chunk_count, info.first_sequence, info.outcome) == (6, at, "completed")
+
+    async def test_a_reset_leaps_over_numbers_that_were_taken_back(
+        self, streams: StreamStore, another: StreamStore
+    ) -> None:
+        """Who read more than there is, before an older copy was restored, passes no chunk over."""
+        stream_id = await a_stream(streams, 3)
+        reader = await reader_on(another, stream_id, after_sequence=500)
+        first = await streams.reset_stream(stream_id)
+        writer = await writer_on(another, stream_id)
+        await writer.write_many(deltas(600))
+        await streams.end_stream(stream_id, status="completed")
+        assert sequences(await rest(reader)) == [*range(first, first + 601)]
+        late = await reader_on(streams, stream_id, after_sequence=500)
+        assert sequences(await rest(late)) == [*range(first, first + 601)]
+
+    async def test_each_reset_counts_higher(self, make: MakeStreams) -> None:
+        """Also where several come in one millisecond; and old chunks are trimmed as before."""
+        streams = make(SMALL)
+        stream_id = await a_stream(streams, 2)
+        places = [await streams.reset_stream(stream_id) for _ in range(5)]
+        assert places == sorted(set(places))
+        writer = await writer_on(streams, stream_id)
+        await writer.write_many(deltas(7))
+        await streams.end_stream(stream_id, status="completed")
+        last = places[-1] + 7
+        assert sequences(await rest(await reader_on(streams, stream_id, after_sequence=last - 5))) == [
+            *range(last - 4, last + 1)
+        ]
+        info = await streams.get_info(stream_id)
+        assert info is not None
+        assert (info.chunk_count, info.first_sequence, info.last_sequence) == (14, last - 4, last)
+
+    async def test_a_reset_forgets_dedup_keys(self, streams: StreamStore, another: StreamStore) -> None:
+        """Their chunks are gone: what is told again is to be read again."""
+        stream_id = await a_stream(streams)
+        writer = await writer_on(streams, stream_id)
+        await writer.write(a_delta("a"), dedup_key="k")
+        at = await another.reset_stream(stream_id)
+        assert await writer.write(a_delta("a"), dedup_key="k") == at + 1
+        assert await (await writer_on(another, stream_id)).write(a_delta("a"), dedup_key="k") == at + 1
+
+    async def test_a_stream_that_is_behind_what_is_known_of_it_is_reset(
+        self, streams: StreamStore, another: StreamStore
+    ) -> None:
+        """Its store was restored from an older copy, and would give numbers out again."""
+        stream_id = await a_stream(streams, 3)
+        writer = await writer_on(another, stream_id, reached=5, fence=7)
+        at = await writer.write(a_delta("x"))
+        await writer_on(streams, stream_id, reached=5, fence=7)
+        await streams.end_stream(stream_id, status="completed")
+        found = await rest(await reader_on(streams, stream_id, after_sequence=5))
+        assert sequences(found) == [at - 1, at]
+        resync = found[0].chunk
+        assert isinstance(resync, StreamResync)
+        assert (resync.reason, resync.position) == ("restored", 3)
+
+    async def test_a_stream_that_was_lost_begins_with_a_resync(self, streams: StreamStore) -> None:
+        """The next one under its id counts from 1 only where nobody knows of another."""
+        stream_id = an_id()
+        writer = await writer_on(streams, stream_id, reached=1)
+        at = await writer.write(a_delta("x"))
+        assert at > 2
+        await streams.end_stream(stream_id, status="completed")
+        found = await rest(await reader_on(streams, stream_id, after_sequence=1))
+        assert [each.chunk.type for each in found] == ["stream_resync", "text_delta"]
+
+    async def test_a_stream_that_is_as_far_as_is_known_goes_on(
+        self, streams: StreamStore, another: StreamStore
+    ) -> None:
+        """A resync costs readers all that they show."""
+        stream_id = await a_stream(streams, 3)
+        assert await (await writer_on(another, stream_id, reached=3)).write(a_delta("x")) == 4
+        assert await (await writer_on(streams, stream_id, reached=2)).write(a_delta("x")) == 5
 
     async def test_a_deleted_stream_is_gone(self, streams: StreamStore, another: StreamStore) -> None:
         """With all of it; others stay."""

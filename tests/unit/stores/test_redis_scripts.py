@@ -30,6 +30,7 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
                 "rebase",
                 "session_commit",
                 "stream_append",
+                "stream_change",
                 "stream_drop",
             },
             "EXPIRE": set(),

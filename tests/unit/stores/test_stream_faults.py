@@ -1,7 +1,7 @@
 """What networks and servers do to streams, and what writers and readers are told."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -111,6 +111,59 @@ async def test_a_server_that_lost_everything_is_no_end(redis: RedisBackend) -> N
         await take(reader, 1)
 
 
+@pytest.fixture
+def roll_back(redis: RedisBackend) -> Callable[[str, bool], Awaitable[None]]:
+    """Takes a copy of a stream's keys, or restores it."""
+    copies: dict[str, bytes] = {}
+
+    async def run(stream_id: str, restore: bool) -> None:
+        command = redis.streams._connection.command
+        for key in redis.streams._keys(stream_id):
+            if not restore:
+                copies[key] = await command("DUMP", key)
+            elif copies[key] is None:
+                await command("UNLINK", key)
+            else:
+                await command("RESTORE", key, 0, copies[key], "REPLACE")
+
+    return run
+
+
+@pytest.mark.parametrize("key", [None, "new"])
+async def test_a_writer_that_sees_a_stream_set_back_resyncs_it_once(
+    redis: RedisBackend, roll_back: Callable[[str, bool], Awaitable[None]], key: str | None
+) -> None:
+    """A step that streams while Redis loses its last second: the numbers that it had are not used again."""
+    stream_id = await a_stream(redis.streams, 50)
+    writer = await writer_on(redis.streams, stream_id)
+    await writer.write(a_delta("kept"), dedup_key="old")
+    await roll_back(stream_id, False)
+    await writer.write_many(deltas(5))
+    reader = await reader_on(redis.streams, stream_id)
+    seen = (await take(reader, 56))[-1].sequence
+    await reader.aclose()
+    await roll_back(stream_id, True)
+    first = await writer.write(a_delta("a"), dedup_key=key)
+    others = [
+        await writer.write(a_delta("b")),
+        await (await writer_on(redis.streams, stream_id)).write(a_delta("c")),
+    ]
+    await redis.streams.end_stream(stream_id, status="completed")
+    found = await rest(await reader_on(redis.streams, stream_id, after_sequence=seen))
+    assert [each.chunk.type for each in found] == ["stream_resync", *["text_delta"] * 3]
+    assert sequences(found)[1:] == [first, *others] == [first, first + 1, first + 2]
+
+
+async def test_writers_that_write_together_take_no_answer_for_a_loss(redis: RedisBackend) -> None:
+    """Answers may overtake each other."""
+    stream_id = await a_stream(redis.streams)
+    writers = [await writer_on(redis.streams, stream_id) for _ in range(20)]
+    for _ in range(10):
+        await asyncio.gather(*(each.write(a_delta("x")) for each in writers))
+    await redis.streams.end_stream(stream_id, status="completed")
+    assert sequences(await stored_in(redis.streams, stream_id)) == [*range(1, 201)]
+
+
 async def test_chunks_that_a_server_evicted_are_missed(redis: RedisBackend) -> None:
     """Short of memory it may take keys that have a time to live: the gap is told."""
     stream_id = await a_stream(redis.streams, 5)
@@ -146,10 +199,10 @@ async def test_every_key_of_a_stream_ends_with_it(redis_url: str, redis_prefix: 
     backend = RedisBackend(redis_url, prefix=redis_prefix, stream_limits=StreamLimits(ttl=100.0))
     stream_id = await a_stream(backend.streams)
     command = backend.streams._connection.command
+    await backend.streams.reset_stream(stream_id)
     writer = await writer_on(backend.streams, stream_id)
     await writer.write(a_delta("x"))
     await writer.write(a_delta("x"), dedup_key="k")
-    await backend.streams.reset_stream(stream_id)
     left = [await command("PTTL", key) for key in backend.streams._keys(stream_id)]
     assert all(100_000 <= each <= 113_000 for each in left)
     await backend.streams.delete_stream(stream_id)

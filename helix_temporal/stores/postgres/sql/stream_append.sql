@@ -34,6 +34,6 @@ WITH given AS (
     WHERE c.made = $2 AND c.sequence < CASE
         WHEN head.first / 100 > (head.first - head.total) / 100 THEN head.first ELSE 0 END
 )
-SELECT given.n, coalesce(known.sequence, head.before + fresh.at) AS sequence
+SELECT given.n, head.before + head.total AS last, coalesce(known.sequence, head.before + fresh.at) AS sequence
 FROM head LEFT JOIN given ON true LEFT JOIN known ON known.key = given.key LEFT JOIN fresh ON fresh.n = given.n
 ORDER BY given.n

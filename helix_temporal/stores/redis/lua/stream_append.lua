@@ -1,5 +1,5 @@
 -- ARGV: id, made, '1' to make it, fence, run id, most chunks (0 for all), ttl, then dedup key and body of each.
--- 'ok', made and the sequences; or why nothing was written, and the fence or status that is in the way.
+-- 'ok', made, the last sequence and that of each chunk; or why nothing was written, and the fence or status that is in the way.
 local create, most = ARGV[3] ~= '', tonumber(ARGV[6])
 if not row[ID] or (row[MADE] ~= ARGV[2] and not create) then
   if not create then return {'absent'} end
@@ -15,7 +15,7 @@ for at = 8, #ARGV, 2 do
 end
 if row[STATUS] ~= 'active' and (create or fresh > 0 or #ARGV < 8) then return {'closed', row[STATUS]} end
 
-local answer = {'ok', row[MADE]}
+local answer = {'ok', row[MADE], ''}
 local first, last = tonumber(row[FIRST]), tonumber(row[LAST])
 local new = last == 0  -- a key may be made now, which has no time to live yet
 for at = 8, #ARGV, 2 do
@@ -42,4 +42,5 @@ end
 if ARGV[4] ~= '' then row[FENCE] = ARGV[4] end
 row[FIRST], row[LAST], row[UPDATED] = text(first), text(last), now
 keep(ARGV[7], new)
+answer[3] = row[LAST]
 return answer
