@@ -135,12 +135,14 @@ class Stepper:
         agent = self._agents.get(request.agent)
         thread_id = request.thread_id or request.session_id
         seen = await self._look(request, agent, thread_id)
+        if seen.inputs and seen.stands is None and _may_be_archived(state_of(seen.view)):
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+            # The archive may have taken its time, in which another attempt's answer came.
+            seen = await self._look(request, agent, thread_id)
         if not seen.inputs:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._standing(request, agent, thread_id, seen)
-        if _may_be_archived(state_of(seen.view)):
-            await self._threads.confirm_head(thread_id, request.epoch, request.head)
         await self._news.answers(request, seen.view.header.slice)
         try:
             inputs = await self._messages(thread_id, seen.inputs)

@@ -13,7 +13,7 @@ from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedM
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.stores.memory import MemoryThreads
@@ -119,4 +119,19 @@ async def test_a_payload_that_the_step_has_used_meanwhile_is_not_wanted(place: P
     """An attempt that was taken for dead made the step while this one looked for its payload."""
     place.payloads.meanwhile = lambda: place.run(1)
     result = await place.run(3, BY_REFERENCE)
+    assert (result.text, place.model.calls) == ("first", 1)
+
+
+async def test_an_answer_that_comes_while_the_archive_is_asked_is_not_paid_for_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive answers late; meanwhile the attempt that was taken for dead comes to its end."""
+    confirm_head = place.threads.confirm_head
+
+    async def slowly(thread_id: str, epoch: int, head: Head) -> None:
+        await confirm_head(thread_id, epoch, head)
+        await place.run(1)
+
+    monkeypatch.setattr(place.threads, "confirm_head", slowly)
+    result = await place.run(2)
     assert (result.text, place.model.calls) == ("first", 1)
