@@ -98,10 +98,9 @@ class Run:
         )  # fmt: skip
         asking = [
             asyncio.create_task(people.keep_asking(session, asker))
-            for session in sessions
+            for session in list(sessions)
             for asker in range(3)
         ]
-        answering = [asyncio.create_task(people.keep_answering(session)) for session in sessions]
         try:
             await people.ask(sessions[0], f"{sessions[0].id}-first", "hello", lambda: True)
             _say(f"seed {self._seed}: strikes for {self._arguments.seconds} s")
@@ -117,9 +116,9 @@ class Run:
             await asyncio.wait(asking, timeout=SETTLE_SECONDS)
             await self._end(people, sessions)
         finally:
-            for task in (*asking, *answering):
+            for task in (*asking, *people.answering):
                 task.cancel()
-            await asyncio.gather(*asking, *answering, return_exceptions=True)
+            await asyncio.gather(*asking, *people.answering, return_exceptions=True)
         await self._judge(people, sessions, faults, hot, direct)
         for name in {found.split(":")[0] for found in self._findings.violations}:
             for session in sessions:

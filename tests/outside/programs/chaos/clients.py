@@ -92,6 +92,13 @@ class People:
         self.errors: Counter[str] = Counter()
         self.submitted: Counter[str] = Counter()
         self.going = True
+        self.answering = [asyncio.create_task(self.keep_answering(session)) for session in sessions]
+
+    async def begin(self, session: Session, words: str) -> None:
+        """Take a new session in, and ask it something."""
+        self.sessions.append(session)
+        self.answering.append(asyncio.create_task(self.keep_answering(session)))
+        await self.ask(session, f"{session.id}-first", words, lambda: True)
 
     async def keep_asking(self, session: Session, asker: int) -> None:
         """One message after the other; each is asked again under its id until it has an end."""

@@ -27,6 +27,8 @@ _RESETTABLE: Final = {
     EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
 }
 
+_FIRST_WORDS: Final = ("charge slow", "charge helper", "pay charge", "charge where")
+
 _CATCH_UP_NS: Final = 15 * 10**9
 """So long after S3 is back a session may still be behind with its archive."""
 
@@ -65,7 +67,7 @@ class Faults:
         self.frozen: list[tuple[int, int, int]] = []
         self.lost_hot: list[int] = []
         self.s3_away: list[tuple[int, int]] = []
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._begun: list[asyncio.Task[None]] = []
         self._menu: list[tuple[str, int, Fault]] = [
             ("kill", 5, self._kill),
             ("freeze", 2, self._freeze),
@@ -79,6 +81,7 @@ class Faults:
             ("rewind", 2, self._rewind),
             ("close", 2, self._close),
             ("flood", 2, self._flood),
+            ("begin", 2, self._begin),
         ]
 
     def unarchived_losses(self) -> list[int]:
@@ -94,14 +97,11 @@ class Faults:
             name, _, fault = self._random.choices(menu, [weight for _, weight, _ in menu])[0]
             self.counts[name] += 1
             self._note(name)
-            task = asyncio.create_task(self._do(name, fault))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._begun.append(asyncio.create_task(self._do(name, fault)))
 
     async def settle(self) -> None:
-        """Wait until all faults have ended."""
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
+        """Wait until all faults have ended; a mistake in one is an error of the run."""
+        await asyncio.gather(*self._begun)
         self._s3.trouble = Trouble()
 
     async def _do(self, name: str, fault: Fault) -> None:
@@ -177,9 +177,21 @@ class Faults:
     async def _rewind(self) -> None:
         await self._people.rewind(self._session(), self._random.randint(1, 3))
 
+    async def _begin(self) -> None:
+        """A new session, which is reset to its very beginning within its first turn."""
+        session = Session(f"{self._people.sessions[0].id.partition('-')[0]}new-{self.counts['begin']}")
+        asking = asyncio.create_task(self._people.begin(session, self._random.choice(_FIRST_WORDS)))
+        await asyncio.sleep(self._random.uniform(0.5, 4))
+        try:
+            await self._reset_run(session, workflow_id(session.id), None, first=True)
+        finally:
+            await asking
+
     async def _reset(self) -> None:
         session = self._session()
         found = workflow_id(session.id)
+        if self._random.random() < 0.2:
+            found = await self._sub_agent_of(found) or found
         runs = [
             each.run_id async for each in self._client.list_workflows(f"WorkflowId = '{found}'", page_size=20)
         ]
@@ -187,23 +199,33 @@ class Faults:
             return
         # Mostly the newest execution; now and then one that was followed by others.
         run = runs[0] if self._random.random() < 0.8 else self._random.choice(runs)
+        await self._reset_run(session, found, run, first=self._random.random() < 0.2)
+        if self._random.random() < 0.2:
+            await asyncio.sleep(0.5)
+            session.stops.append(time.monotonic_ns())
+            await self._client.get_workflow_handle(workflow_id(session.id)).cancel()
+
+    async def _sub_agent_of(self, found: str) -> str | None:
+        """The newest of its sub-agents' sessions."""
+        below = self._client.list_workflows(f"WorkflowId STARTS_WITH '{found}>'", limit=1)
+        async for each in below:
+            return str(each.id)
+        return None
+
+    async def _reset_run(self, session: Session, found: str, run: str | None, *, first: bool) -> None:
         history = await self._client.get_workflow_handle(found, run_id=run).fetch_history()
         events = [each.event_id for each in history.events if each.event_type in _RESETTABLE]
         if not events:
             return
-        event = self._random.choice(events)
+        event = events[0] if first else self._random.choice(events)
         session.resets.append(time.monotonic_ns())
-        self._note(f"reset {session.id} run {run} to event {event} of {len(history.events)}")
+        self._note(f"reset {found} run {run} to event {event} of {len(history.events)}")
         await self._client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=self._client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=found, run_id=run),
+                workflow_execution=WorkflowExecution(workflow_id=found, run_id=run or ""),
                 reason="chaos",
                 workflow_task_finish_event_id=event,
                 request_id=uuid.uuid4().hex,
             )
         )
-        if self._random.random() < 0.2:
-            await asyncio.sleep(0.5)
-            session.stops.append(time.monotonic_ns())
-            await self._client.get_workflow_handle(found).cancel()
