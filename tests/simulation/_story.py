@@ -193,7 +193,9 @@ class Story:
         for _ in range(8):
             try:
                 return await open_conversation(calls, request)
-            except FencedError:
+            except FencedError as fenced:
+                if request.again and "owner" in fenced.facts:
+                    raise  # another execution has the thread: this one ends
                 self._world.note("open refused")
         raise self._world.fail("cannot open")
 
