@@ -117,7 +117,8 @@ class Faults:
         return self._random.choice(self._people.sessions)
 
     async def _kill(self) -> None:
-        self._workers.kill(self._random.choice(self._workers.running))
+        if self._workers.running:
+            self._workers.kill(self._random.choice(self._workers.running))
         await asyncio.sleep(self._random.uniform(0, 1))
         self._workers.start()
 

@@ -44,6 +44,8 @@ class Workers:
 
     async def freeze(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
         """As a machine that is paused: it goes on where it was, and knows of nothing."""
+        if worker not in self.running:
+            return  # killed meanwhile
         os.kill(worker.pid, signal.SIGSTOP)
         await asyncio.sleep(seconds)
         if worker.poll() is None:
