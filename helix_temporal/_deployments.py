@@ -20,12 +20,14 @@ from temporalio.client import (
     WorkflowUpdateHandle,
 )
 from temporalio.client import Interceptor as ClientInterceptor
+from temporalio.common import RawValue
 from temporalio.converter import ActivitySerializationContext, DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ContinueAsNewInput,
     ExecuteActivityInput,
+    ExecuteWorkflowInput,
     HandleQueryInput,
     HandleUpdateInput,
     Interceptor,
@@ -139,6 +141,46 @@ class WorkerDeployment(Interceptor):
         return _Workflows
 
 
+class ReadableHeaders(ClientInterceptor, Interceptor):
+    """Gives the header of the pack its metadata on workers, for interceptors that read all headers.
+
+    The first of a client's: interceptors of a client come before those of its workers.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _ReadableActivities(next)
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 (the SDK's signature)
+    ) -> type[WorkflowInboundInterceptor]:
+        return _ReadableWorkflows
+
+
+class _ReadableActivities(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().execute_activity(input)
+
+
+class _ReadableWorkflows(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().execute_workflow(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        _add_metadata(input.headers)
+        super().handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().handle_update_handler(input)
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().handle_query(input)
+
+
 class _Activities(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, check: DeploymentCheck) -> None:
         super().__init__(next)
@@ -228,17 +270,19 @@ def _refuse(headers: Headers) -> None:
     check(identity, info.task_queue if info.parent is None else None)
 
 
+def _add_metadata(headers: Headers) -> None:
+    said = headers.get(KEY)
+    if said is not None and not said.metadata:
+        said.metadata["encoding"] = _ENCODING
+
+
 def _payload(text: str) -> Payload:
-    # It is in the history of each activity and update, 26 bytes longer than without metadata, so that whoever
-    # reads all headers by a payload converter can read this one, too.
-    return Payload(metadata={"encoding": _ENCODING}, data=text.encode())
+    # Without metadata, which `ReadableHeaders` adds: it is in the history of each activity and update.
+    return Payload(data=text.encode())
 
 
 def _identity(said: Payload) -> str | None:
-    """What a header says; None where that cannot be read, as where a codec has encoded it.
-
-    Headers of older versions are without metadata.
-    """
+    """What a header says; None where that cannot be read, as where a codec has encoded it."""
     if said.metadata.get("encoding", _ENCODING) != _ENCODING:
         return None
     try:
@@ -265,7 +309,7 @@ async def _encoded_identity(said: Payload) -> str | None:
     default = DataConverter.default.payload_converter_class
     try:
         used = dataclasses.replace(activity.client().data_converter, payload_converter_class=default)
-        (found,) = await used.with_context(context).decode([said], [bytes])
+        (found,) = await used.with_context(context).decode([said], [RawValue])
     except Exception:  # noqa: BLE001 (a codec of anybody's, for a header that may be another key's)
         return None
-    return _identity(Payload(data=found)) if isinstance(found, bytes) else None
+    return _identity(found.payload) if isinstance(found, RawValue) else None

@@ -176,9 +176,9 @@ async def test_a_given_pool_that_works_is_taken(
 ) -> None:
     """Each connection a server's process of its own, or no statement prepared by name."""
     between = contextlib.nullcontext(postgres_dsn) if mode == "none" else pgbouncer(postgres_dsn, mode)
-    options = {"statement_cache_size": 0} if mode == "transaction" else {}
+    cached = 0 if mode == "transaction" else 100
     with between as dsn:
-        async with asyncpg.create_pool(dsn, min_size=0, **options) as pool:
+        async with asyncpg.create_pool(dsn, min_size=0, statement_cache_size=cached) as pool:
             await PostgresBackend(pool, table_prefix=pooled.table_prefix).check()
 
 

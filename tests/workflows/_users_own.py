@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 from temporalio import activity, workflow
@@ -241,10 +241,10 @@ class KeyedByWorkflow(PayloadCodec, WithSerializationContext):
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
 
-    def with_context(self, context: SerializationContext) -> "KeyedByWorkflow":
+    def with_context(self, context: SerializationContext) -> Self:
         """Another one, with the workflow's key."""
         found = getattr(context, "workflow_id", None)
-        return KeyedByWorkflow(found.encode() if found else None)
+        return type(self)(found.encode() if found else None)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Only with a key."""

@@ -5,7 +5,7 @@ import dataclasses
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from temporalio.client import Client
@@ -62,10 +62,10 @@ async def test_a_failing_call_is_told(temporal_address: str, sid: str, converter
 class NoKeyForActivities(own.KeyedByWorkflow):
     """Of a client that may read what workflows say and nothing of their activities."""
 
-    def with_context(self, context: SerializationContext) -> own.KeyedByWorkflow:
+    def with_context(self, context: SerializationContext) -> Self:
         """Without a key where it is for an activity."""
         if isinstance(context, ActivitySerializationContext):
-            return own.KeyedByWorkflow()
+            return type(self)()
         return super().with_context(context)
 
 

@@ -149,23 +149,3 @@ async def test_a_header_that_nobody_can_read_says_nothing(
         asked = await SessionClient(encoding, options=OPTIONS).ask(sid, "one", agent="main", timeout=20)
         assert asked.text == "1"
         await served.client.get_workflow_handle(workflow_id(sid)).terminate()
-
-
-async def test_a_header_of_an_older_version_is_read(
-    temporal_address: str, sid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without metadata, as in histories that are there."""
-    old = lambda text: Payload(data=text.encode())  # noqa: E731
-    monkeypatch.setattr("helix_temporal._deployments._payload", old)
-    queue = f"q-{uuid.uuid4().hex[:8]}"
-    places = [tmp_path / "a", tmp_path / "b"]
-    for each in places:
-        each.mkdir()
-    default = DataConverter.default
-    client = await Client.connect(temporal_address, plugins=[HelixPlugin()])
-    storeless = SessionClient(client, task_queue=queue, options=OPTIONS)
-    async with served_with(temporal_address, default, task_queue=queue, cold_directory=places[0]):
-        assert (await storeless.ask(sid, "one", agent="main", timeout=20)).text == "1"
-    async with served_with(temporal_address, default, task_queue=queue, cold_directory=places[1]):
-        result = await storeless.ask(sid, "two", agent="main", timeout=20)
-        assert "ForeignDeploymentError" in (result.error or "")
