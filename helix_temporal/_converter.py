@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError, SchemaSerializer
 from pydantic_core.core_schema import any_schema
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 from temporalio.converter import (
@@ -26,6 +27,7 @@ from temporalio.converter import (
     SerializationContext,
     WithSerializationContext,
 )
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.slices import SessionOptions
@@ -76,6 +78,31 @@ def check_carries_models(used: DataConverter) -> None:
             f"the worker's client has the payload converter {kind.__name__}, which does not carry the "
             f"pack's models ({found!r:.300}); put HelixPlugin into the plugins of Client.connect, after the "
             "plugin that brings that converter"
+        )
+
+
+class UnreadableFailureError(ApplicationError):
+    """Stands for a failure that a client's data converter does not decode; its type is the failure's."""
+
+
+async def read_failure(used: DataConverter, failure: Failure, context: SerializationContext) -> BaseException:
+    """What a failure says that the server keeps; never an error, whatever a user's codec or converter does.
+
+    Args:
+        used: Of the client that reads it.
+        failure: It stays as it is.
+        context: The one that it was encoded for.
+    """
+    # Decoding replaces what is encoded.
+    copied = Failure()
+    copied.CopyFrom(failure)
+    try:
+        return await used.with_context(context).decode_failure(copied)
+    except Exception as error:  # noqa: BLE001 (a codec or converter of anybody's)
+        # No text of the error: it may quote what it could not decode.
+        return UnreadableFailureError(
+            f"its text cannot be read here: the client's data converter raised {type(error).__name__}",
+            type=failure.application_failure_info.type or "Failure",
         )
 
 

@@ -5,6 +5,7 @@ workflow that it starts.  A session takes over the identity of the worker that o
 stores, and says it to each activity and sub-agent.  A worker that is another deployment refuses.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,11 +20,14 @@ from temporalio.client import (
     WorkflowUpdateHandle,
 )
 from temporalio.client import Interceptor as ClientInterceptor
+from temporalio.common import RawValue
+from temporalio.converter import ActivitySerializationContext, DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ContinueAsNewInput,
     ExecuteActivityInput,
+    ExecuteWorkflowInput,
     HandleQueryInput,
     HandleUpdateInput,
     Interceptor,
@@ -43,6 +47,9 @@ from helix_temporal.settings import Settings
 _OURS: Final = "helix."
 _OPEN: Final = "helix.sessions.open"
 _REFUSE: Final = "helix.refuse_foreign"
+
+_ENCODING: Final = b"binary/plain"
+"""Of bytes, and of nothing else, in every default converter."""
 
 Headers = Mapping[str, Payload]
 
@@ -134,6 +141,46 @@ class WorkerDeployment(Interceptor):
         return _Workflows
 
 
+class ReadableHeaders(ClientInterceptor, Interceptor):
+    """Gives the header of the pack its metadata on workers, for interceptors that read all headers.
+
+    The first of a client's: interceptors of a client come before those of its workers.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _ReadableActivities(next)
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 (the SDK's signature)
+    ) -> type[WorkflowInboundInterceptor]:
+        return _ReadableWorkflows
+
+
+class _ReadableActivities(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().execute_activity(input)
+
+
+class _ReadableWorkflows(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().execute_workflow(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        _add_metadata(input.headers)
+        super().handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().handle_update_handler(input)
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:
+        _add_metadata(input.headers)
+        return await super().handle_query(input)
+
+
 class _Activities(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, check: DeploymentCheck) -> None:
         super().__init__(next)
@@ -142,8 +189,10 @@ class _Activities(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         said = input.headers.get(KEY)
         if said is not None and activity.info().activity_type.startswith(_OURS):
+            identity = _identity(said) or await _encoded_identity(said)
             try:
-                self._check.refuse(said.data.decode())
+                if identity is not None:
+                    self._check.refuse(identity)
             except ForeignDeploymentError as error:
                 raise application_error(error) from None
         return await super().execute_activity(input)
@@ -205,23 +254,62 @@ class _Calls(WorkflowOutboundInterceptor):
     def _mine(self) -> str | None:
         if self._opened is None:
             carried = workflow.info().headers.get(KEY)
-            if carried is not None:
-                self._opened = carried.data.decode()
-            else:
-                self._opened = workflow.memo_value(KEY, "", type_hint=str)
+            identity = None if carried is None else _identity(carried)
+            self._opened = identity or workflow.memo_value(KEY, "", type_hint=str)
         return self._opened or None
 
 
 def _refuse(headers: Headers) -> None:
     said = headers.get(KEY)
+    identity = None if said is None else _identity(said)
     check = workflow.extern_functions().get(_REFUSE)
-    if said is None or check is None:
+    if identity is None or check is None:
         return
     info = workflow.info()
     # A sub-agent may run on another queue than its root.
-    check(said.data.decode(), info.task_queue if info.parent is None else None)
+    check(identity, info.task_queue if info.parent is None else None)
+
+
+def _add_metadata(headers: Headers) -> None:
+    said = headers.get(KEY)
+    if said is not None and not said.metadata:
+        said.metadata["encoding"] = _ENCODING
 
 
 def _payload(text: str) -> Payload:
-    # Without metadata: it is in the history of each activity and update.
+    # Without metadata, which `ReadableHeaders` adds: it is in the history of each activity and update.
     return Payload(data=text.encode())
+
+
+def _identity(said: Payload) -> str | None:
+    """What a header says; None where that cannot be read, as where a codec has encoded it."""
+    if said.metadata.get("encoding", _ENCODING) != _ENCODING:
+        return None
+    try:
+        return said.data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+async def _encoded_identity(said: Payload) -> str | None:
+    """A header that the SDK has encoded in the workflow, and does not decode in the activity.
+
+    That is what `HeaderCodecBehavior.WORKFLOW_ONLY_CODEC` does.
+    """
+    info = activity.info()
+    context = ActivitySerializationContext(
+        namespace=info.namespace,
+        activity_id=info.activity_id,
+        activity_type=info.activity_type,
+        activity_task_queue=info.task_queue,
+        workflow_id=info.workflow_id,
+        workflow_type=info.workflow_type,
+        is_local=info.is_local,
+    )
+    default = DataConverter.default.payload_converter_class
+    try:
+        used = dataclasses.replace(activity.client().data_converter, payload_converter_class=default)
+        (found,) = await used.with_context(context).decode([said], [RawValue])
+    except Exception:  # noqa: BLE001 (a codec of anybody's, for a header that may be another key's)
+        return None
+    return _identity(found.payload) if isinstance(found, RawValue) else None

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import (
@@ -26,11 +26,15 @@ from temporalio.api.workflowservice.v1 import (
     ListNamespacesRequest,
 )
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.converter import ActivitySerializationContext, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from helix_temporal._converter import read_failure
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.sessions import FailingCall
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -74,19 +78,11 @@ class Diagnosis:
 
     async def failing(self, workflow_id: str) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
-        try:
-            async with asyncio.timeout(_BUDGET):
-                return tuple(await self._failing(await self._described(workflow_id), None, _DEPTH))
-        except (RPCError, TimeoutError):
-            return ()
+        return await _looked_up(workflow_id, self._failing_below(workflow_id), ())
 
     async def why(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
-        try:
-            async with asyncio.timeout(_BUDGET):
-                return "; ".join(await self._reasons(workflow_id))
-        except (RPCError, TimeoutError):
-            return ""
+        return "; ".join(await _looked_up(workflow_id, self._reasons(workflow_id), []))
 
     async def no_worker(self, workflow_id: str, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -95,12 +91,7 @@ class Diagnosis:
             workflow_id: Whose.
             waited: For so many seconds it was asked something that a worker would have taken.
         """
-        try:
-            async with asyncio.timeout(_BUDGET):
-                described = await self._described(workflow_id)
-                return await self._unpolled(described, waited)
-        except (RPCError, TimeoutError):
-            return ""
+        return await _looked_up(workflow_id, self._without_poller(workflow_id, waited), "")
 
     @contextlib.asynccontextmanager
     async def logged(self, workflow_id: str) -> AsyncIterator[None]:
@@ -164,6 +155,9 @@ class Diagnosis:
 
     # -- calls
 
+    async def _failing_below(self, workflow_id: str) -> tuple[FailingCall, ...]:
+        return tuple(await self._failing(await self._described(workflow_id), None, _DEPTH))
+
     async def _failing(
         self, described: WorkflowExecutionDescription, workflow_id: str | None, depth: int
     ) -> list[FailingCall]:
@@ -171,7 +165,7 @@ class Diagnosis:
         failed = [each for each in raw.pending_activities if each.HasField("last_failure")]
         stuck = raw.HasField("pending_workflow_task") and raw.pending_workflow_task.attempt > 1
         events = await self._newest_events(described) if failed or stuck else []
-        found = [await self._failing_call(each, workflow_id, events) for each in failed]
+        found = [await self._failing_call(each, described, workflow_id, events) for each in failed]
         if stuck:
             found.append(await self._failing_task(described, workflow_id, events))
         for child in raw.pending_children if depth else ():
@@ -190,9 +184,23 @@ class Diagnosis:
         return list(found.history.events)
 
     async def _failing_call(
-        self, pending: PendingActivityInfo, workflow_id: str | None, events: list[HistoryEvent]
+        self,
+        pending: PendingActivityInfo,
+        described: WorkflowExecutionDescription,
+        workflow_id: str | None,
+        events: list[HistoryEvent],
     ) -> FailingCall:
-        error = await self._client.data_converter.decode_failure(pending.last_failure)
+        # As the SDK's worker encodes it.
+        context = ActivitySerializationContext(
+            namespace=self._client.namespace,
+            activity_id=pending.activity_id,
+            activity_type=pending.activity_type.name,
+            activity_task_queue=pending.activity_options.task_queue.name or described.task_queue,
+            workflow_id=described.id,
+            workflow_type=described.workflow_type,
+            is_local=False,
+        )
+        error = await read_failure(self._client.data_converter, pending.last_failure, context)
         # Its own scheduled_time is that of the newest attempt.
         made = (
             _ms(event.event_time)
@@ -214,10 +222,11 @@ class Diagnosis:
         """A workflow task that fails again and again: a worker without the pack, or a bug in a workflow."""
         pending = described.raw_description.pending_workflow_task
         text, worker = "the workflow task failed", ""
+        context = WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=described.id)
         for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
-                text = error_text(await self._client.data_converter.decode_failure(failed.failure))
+                text = error_text(await read_failure(self._client.data_converter, failed.failure, context))
                 worker = failed.identity
                 break
         return FailingCall(
@@ -242,6 +251,9 @@ class Diagnosis:
 
     # -- workers
 
+    async def _without_poller(self, workflow_id: str, waited: float) -> str:
+        return await self._unpolled(await self._described(workflow_id), waited)
+
     async def _unpolled(self, described: WorkflowExecutionDescription, waited: float = 0.0) -> str:
         """`_no_worker` of an execution's queue, by what waits there for a worker."""
         raw, now = described.raw_description, time.time()
@@ -260,11 +272,10 @@ class Diagnosis:
         return missing
 
     async def _untaken(self, workflow_id: str) -> str:
-        try:
-            async with asyncio.timeout(_BUDGET):
-                return await self._unpolled_calls(await self._described(workflow_id))
-        except (RPCError, TimeoutError):
-            return ""
+        async def untaken() -> str:
+            return await self._unpolled_calls(await self._described(workflow_id))
+
+        return await _looked_up(workflow_id, untaken(), "")
 
     async def _unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
@@ -352,6 +363,18 @@ class Diagnosis:
                 return []
             raise
         return list(described.pollers)
+
+
+async def _looked_up(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
+    """What a look gives; ``otherwise`` where it comes to nothing in time."""
+    try:
+        async with asyncio.timeout(_BUDGET):
+            return await look
+    except (RPCError, TimeoutError):
+        return otherwise
+    except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
+        _log.warning("%s: what holds it up cannot be looked up: %s", workflow_id, type(error).__name__)
+        return otherwise
 
 
 def error_text(error: BaseException) -> str:

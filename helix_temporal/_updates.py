@@ -1,6 +1,7 @@
 """Updates that always come to an end: repeated under one id until they have a final result."""
 
 import asyncio
+import contextlib
 import functools
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from temporalio.api.errordetails.v1 import QueryFailedFailure
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -29,10 +31,12 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
+from helix_temporal._converter import UnreadableFailureError, read_failure
 from helix_temporal._diagnosis import Diagnosis, check_namespace, told, without_worker
 from helix_temporal.activities.executions import refuse_execution
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
@@ -41,6 +45,7 @@ from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
+    FailingCall,
     RewindResult,
     SendResult,
     SessionInfo,
@@ -50,9 +55,9 @@ from helix_temporal.models.sessions import (
     SubmitReply,
     UserMessage,
 )
-from helix_temporal.models.suspensions import SubmitInput
+from helix_temporal.models.suspensions import PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
-from helix_temporal.workflows._task_markers import TASK_NOT_STARTED
+from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskNotStartedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +80,8 @@ _QUERIES: Final = 3
 _QUERY_SECONDS: Final = 10.0
 _QUERY_AGAIN: Final = 0.2
 """Seconds until the workflow task has been started whose events a query came with."""
+_NAMED: Final = 5
+"""Of the calls that a session waits for, in the text of an error."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
@@ -171,11 +178,41 @@ class Updates:
                     "status", result_type=SessionInfo, rpc_timeout=left
                 )
             except WorkflowQueryFailedError as error:
-                if error.message != TASK_NOT_STARTED or time.monotonic() > deadline:
-                    raise _query_error(error) from error
+                said = await self._query_failure(session_id, error)
+                if not _came_too_early(said) or time.monotonic() > deadline:
+                    await self._refuse_foreign(session_id)
+                    raise _query_error(said) from error
                 await asyncio.sleep(_QUERY_AGAIN)
             else:
                 return found
+
+    async def _query_failure(self, session_id: str, error: WorkflowQueryFailedError) -> ApplicationError:
+        """What a failed query says.
+
+        The SDK passes on the text, which may be encoded.  The whole failure is there where a workflow task
+        failed for a query, and is not where the query's handler, or an interceptor, raised.
+        """
+        context = WorkflowSerializationContext(
+            namespace=self._client.namespace, workflow_id=self.handle(session_id).id
+        )
+        cause, detail = error.__context__, QueryFailedFailure()
+        for each in cause.grpc_status.details if isinstance(cause, RPCError) else ():
+            if each.Unpack(detail) and detail.HasField("failure"):
+                said = await read_failure(self._client.data_converter, detail.failure, context)
+                if isinstance(said, UnreadableFailureError):
+                    return ApplicationError(error.message, type=said.type)
+                if isinstance(said, ApplicationError):
+                    return said
+        return ApplicationError(error.message)
+
+    async def _refuse_foreign(self, session_id: str) -> None:
+        """A query failed: was it refused, by a text that cannot be read?
+
+        Raises:
+            ForeignDeploymentError: The session is another deployment's.
+        """
+        with contextlib.suppress(RPCError):
+            await self.describe(session_id)
 
     async def until(
         self,
@@ -223,12 +260,17 @@ class Updates:
     async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
-        try:
-            failing = (await self.look(session_id, 1.0)).failing
-        except RPCError:
-            failing = ()
-        reasons = [told(failing), await self.diagnosis.why(self.handle(session_id).id)]
+        failing, pending = await self._seen(session_id)
+        reasons = [_waits_for(pending), told(failing), await self.diagnosis.why(self.handle(session_id).id)]
         return "; ".join([said, *filter(None, reasons)])
+
+    async def _seen(self, session_id: str) -> tuple[tuple[FailingCall, ...], tuple[PendingCall, ...]]:
+        """What fails and what is waited for, if the session tells it.  It explains an error, and is none."""
+        try:
+            found = await self.look(session_id, 1.0)
+        except (RPCError, WorkflowQueryFailedError, HelixError):
+            return (), ()
+        return found.failing, found.pending
 
     async def _once(
         self,
@@ -395,6 +437,15 @@ class _Slots:
             self._every.pop(self._session_id, None)
 
 
+def _waits_for(pending: Sequence[PendingCall]) -> str:
+    """What messages queue up behind: calls without an answer, and not their arguments, which are content."""
+    if not pending:
+        return ""
+    named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
+    more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
+    return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+
+
 def _update_id(update: str, argument: Any) -> str | None:
     """Another for each call, and after each "moved"; sessions know messages by their own id.
 
@@ -432,10 +483,16 @@ def _failed(error: WorkflowUpdateFailedError) -> Exception:
     return error
 
 
-def _query_error(error: WorkflowQueryFailedError) -> Exception:
-    """A query's failure has a text and no type: a worker of another deployment names the type in it."""
-    kind, _, message = error.message.partition(": ")
-    return typed(kind, message) if kind == errors.ForeignDeploymentError.__name__ else error
+def _came_too_early(said: ApplicationError) -> bool:
+    return said.type == TaskNotStartedError.__name__ or said.message == TASK_NOT_STARTED
+
+
+def _query_error(said: ApplicationError) -> Exception:
+    """A query's failure has a text and mostly no type: a foreign worker names it in the text."""
+    foreign = errors.ForeignDeploymentError.__name__
+    if said.message.startswith(f"{foreign}: "):
+        return typed(foreign, said.message.removeprefix(f"{foreign}: "))
+    return WorkflowQueryFailedError(said.message)
 
 
 def typed(kind: str, message: str) -> Exception:

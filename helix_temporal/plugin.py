@@ -17,7 +17,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, W
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal._converter import check_carries_models, user_data_converter
-from helix_temporal._deployments import WorkerDeployment
+from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
 from helix_temporal.agents import Agent
 from helix_temporal.agents._checks import check_list
 from helix_temporal.agents._subagent import check_served
@@ -100,7 +100,10 @@ class HelixPlugin(SimplePlugin):
         """Add to what `SimplePlugin` does the refusal of a second one, whose settings would be others."""
         if sum(isinstance(each, HelixPlugin) for each in config.get("plugins", ())) > 1:
             raise InvalidConfigError(f"the client has two of HelixPlugin; {_ONE}")
-        return super().configure_client(config)
+        config = super().configure_client(config)
+        others = [each for each in config.get("interceptors", ()) if not isinstance(each, ReadableHeaders)]
+        config["interceptors"] = [ReadableHeaders(), *others]
+        return config
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add to what `SimplePlugin` does two intervals, and the refusal of other deployments' sessions.

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode in front of a server."""
+"""A real PgBouncer in front of a server, in transaction mode or another one."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = 4
 max_client_conn = 500
 {account}
@@ -34,7 +34,7 @@ max_client_conn = 500
 
 
 @contextmanager
-def pgbouncer(dsn: str) -> Iterator[str]:
+def pgbouncer(dsn: str, mode: str = "transaction") -> Iterator[str]:
     """The address of a pooler with four connections to the server; stopped at the end."""
     program, libraries = _program()
     parts, port = urlsplit(dsn), free_port()
@@ -45,7 +45,12 @@ def pgbouncer(dsn: str) -> Iterator[str]:
         account = "" if os.geteuid() else "user = nobody"
         settings.write_text(
             _SETTINGS.format(
-                host=parts.hostname, server=parts.port, user=parts.username, port=port, account=account
+                host=parts.hostname,
+                server=parts.port,
+                user=parts.username,
+                port=port,
+                mode=mode,
+                account=account,
             )
         )
         run = Program(

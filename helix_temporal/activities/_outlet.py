@@ -254,7 +254,7 @@ class Outlet:
         keys = [each.key for each in items]
         try:
             written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
-            self.reached = max(self.reached, *written)
+            self.reached = max([self.reached, *written])
             for key, sequence in zip(keys, written, strict=True):
                 self._tell_place(key, sequence)
         except _ITS_OWN:

@@ -85,7 +85,7 @@ def start(
         name="temporal",
         argv=[
             str(binary),
-            *("server", "start-dev", "--ip=127.0.0.1", "--log-level=warn", "--ui-disable-news-fetch"),
+            *("server", "start-dev", "--ip=127.0.0.1", "--log-level=warn"),
             *(f"--port={port}", f"--ui-port={ui_port}"),
             *(f"--http-port={http_port}", f"--metrics-port={metrics_port}"),
             *database,

@@ -1,10 +1,13 @@
 """PostgreSQL behind PgBouncer in transaction mode, with default settings: the stores' whole contracts."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 
+import asyncpg
 import pytest
 
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
@@ -145,3 +148,43 @@ async def test_a_pooler_that_was_not_noticed_is_told_with_the_setting(
 async def _all_at_once(backend: PostgresBackend) -> list[object]:
     calls = (backend.threads.header(f"t{number}") for number in range(16))
     return list(await asyncio.gather(*calls, return_exceptions=True))
+
+
+async def test_a_pooler_in_statement_mode_is_refused_at_the_start(
+    pooled: PostgresBackend, postgres_dsn: str
+) -> None:
+    """It refuses transactions: the worker started, and each call failed as if the server were away."""
+    with pgbouncer(postgres_dsn, "statement") as dsn:
+        backend = PostgresBackend(dsn, table_prefix=pooled.table_prefix)
+        with pytest.raises(InvalidConfigError, match="pooler in statement mode"):
+            await backend.check()
+        await backend.close()
+
+
+async def test_a_given_pool_that_loses_its_statements_is_refused_at_the_start(
+    pooled: PostgresBackend, pooled_dsn: str
+) -> None:
+    """By default asyncpg prepares statements by name; that failed turns, now and then."""
+    async with asyncpg.create_pool(pooled_dsn, min_size=0) as pool:
+        with pytest.raises(InvalidConfigError, match="statement_cache_size=0"):
+            await PostgresBackend(pool, table_prefix=pooled.table_prefix).check()
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction", "none"])
+async def test_a_given_pool_that_works_is_taken(
+    pooled: PostgresBackend, postgres_dsn: str, mode: str
+) -> None:
+    """Each connection a server's process of its own, or no statement prepared by name."""
+    between = contextlib.nullcontext(postgres_dsn) if mode == "none" else pgbouncer(postgres_dsn, mode)
+    cached = 0 if mode == "transaction" else 100
+    with between as dsn:
+        async with asyncpg.create_pool(dsn, min_size=0, statement_cache_size=cached) as pool:
+            await PostgresBackend(pool, table_prefix=pooled.table_prefix).check()
+
+
+async def test_a_given_pool_of_which_nothing_is_free_is_not_looked_at(
+    pooled: PostgresBackend, pooled_dsn: str
+) -> None:
+    """One connection shows nothing, and the check waits for no second one."""
+    async with asyncpg.create_pool(pooled_dsn, min_size=0, max_size=1) as pool:
+        await PostgresBackend(pool, table_prefix=pooled.table_prefix).check()

@@ -40,6 +40,25 @@ async def test_what_is_told_twice_at_once_under_one_key_is_told_once() -> None:
     assert await told(news(0), news(1, "k"), news(2, "k"), news(3)) == [0, 1, 3, -1]
 
 
+async def test_a_step_that_has_nothing_more_to_tell_keeps_its_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is left to write may be nothing; the stream is no worse for it."""
+    streams = MemoryStreams()
+
+    async def opens() -> Writing:
+        return await streams.create_writer("s", agent_id="r")
+
+    with caplog.at_level(logging.WARNING):
+        async with Outlet(opens, "test") as outlet:
+            outlet.put(news(0))
+            await outlet.settle()
+            outlet.put()
+            await outlet.settle()
+            assert outlet.reached == 1
+    assert caplog.text == ""
+
+
 async def test_more_than_one_write_holds_is_written_in_several() -> None:
     """A tool that tells much in a loop is shown whole."""
     many = 2 * MOST_CHUNKS + 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 from temporalio import activity, workflow
@@ -233,6 +233,34 @@ class Zip(PayloadCodec):
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Each as it was."""
         return [Payload.FromString(zlib.decompress(each.data)) for each in payloads]
+
+
+class KeyedByWorkflow(PayloadCodec, WithSerializationContext):
+    """A codec with a key for each workflow, as one that encrypts for each customer has."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Another one, with the workflow's key."""
+        found = getattr(context, "workflow_id", None)
+        return type(self)(found.encode() if found else None)
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Only with a key."""
+        if self._key is None:
+            raise ValueError("no key to encode with")
+        metadata = {"encoding": b"binary/keyed", "key": self._key}
+        return [Payload(metadata=metadata, data=zlib.compress(each.SerializeToString())) for each in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """What is not encoded passes; the rest only with the key that it was encoded with."""
+        return [self._decoded(each) if "key" in each.metadata else each for each in payloads]
+
+    def _decoded(self, payload: Payload) -> Payload:
+        if payload.metadata["key"] != self._key:
+            raise ValueError(f"not the key {payload.metadata['key']!r}")
+        return Payload.FromString(zlib.decompress(payload.data))
 
 
 class _OwnJSON(JSONPlainPayloadConverter, WithSerializationContext):

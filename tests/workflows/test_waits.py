@@ -345,3 +345,15 @@ async def test_ask_user_is_a_tool_ready_to_use(stand: Stand, desk: Desk, sid: st
     reply = await stand.sessions.session(sid).submit_tool_result(call, "b", wait=True)
     assert reply.result is not None
     assert reply.result.text == "b"
+
+
+async def test_a_message_behind_an_open_call_is_told_what_it_waits_for(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """By name and id, as `submit_tool_result` takes them; arguments are content, and stay out of errors."""
+    desk.scripts[sid] = asks_once(("locate", {"what": "a secret place"}))
+    (call,) = (await suspended(stand, sid)).pending
+    with pytest.raises(TimeoutError) as caught:
+        await stand.sessions.ask(sid, "and then?", timeout=1)
+    assert f"it waits for answers to locate (client, id {call.id!r})" in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias, Union
@@ -13,7 +14,7 @@ from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models._json import check_text
 from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.postgres._connections import Connections
-from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, state_of, translate
+from helix_temporal.stores.postgres._errors import DRIVER_ERRORS, LOST_STATEMENT, state_of, translate
 from helix_temporal.stores.postgres._protocol import (
     REPEATED,
     TRIES,
@@ -26,6 +27,10 @@ from helix_temporal.stores.postgres._protocol import (
 logger = logging.getLogger(__name__)
 
 _STATEMENTS: Final = 256
+_LOOK_SECONDS: Final = 2.0
+_PROCESS: Final = "SELECT pg_backend_pid()"
+_PREPARED: Final = """SELECT count(*) FROM pg_prepared_statements
+    WHERE statement LIKE '%{token}%' AND name LIKE '\\_\\_asyncpg%'"""
 
 
 class _Connection(asyncpg.Connection):
@@ -130,6 +135,31 @@ class AsyncpgAdapter:
             async with self._taken() as connection, connection.transaction():
                 yield _Transaction(connection, self.where, self._timeout)
         except DRIVER_ERRORS as error:
+            raise translate(error, self.where) from error
+
+    async def loses_statements(self) -> bool:
+        """Whether statements are prepared by name behind a pooler that does not keep them.
+
+        Two connections of ours that answer from one process of the server share it: the pooler gives each
+        transaction another one.  Where it keeps prepared statements (PgBouncer from 1.21), they have names of
+        its own in the server.  False where that cannot be seen at once: the pool has one connection, or
+        others use all of them.
+        """
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                if (await self._opened()).size < 2:
+                    return False
+                async with self._taken() as one, self._taken() as other:
+                    first, second = [await each.fetchval(_PROCESS) for each in (one, other)]
+                    if first != second:
+                        return False
+                    # Its own text finds the statement that asks, and none of another client's.
+                    return bool(await other.fetchval(_PREPARED.format(token=uuid.uuid4().hex)))
+        except TimeoutError:
+            return False
+        except DRIVER_ERRORS as error:
+            if state_of(error) in LOST_STATEMENT:
+                return True
             raise translate(error, self.where) from error
 
     async def close(self) -> None:

@@ -25,6 +25,11 @@ class Connections:
         self._idle: list[Any] = []
         self._closed = False
 
+    @property
+    def size(self) -> int:
+        """At most so many at a time."""
+        return self._pool.get_max_size()
+
     async def take(self) -> Any:
         """A connection that nobody else uses until it is given back."""
         if self._slots is None:

@@ -42,7 +42,7 @@ _PASSING: Final = frozenset(
 _LACKING: Final = "42501"
 _TABLE: Final = re.compile(r"permission denied for (?:table|relation) (\w+)")
 _RIGHTS: Final = frozenset({"28", "3D", "3F", _LACKING})
-_STATEMENTS: Final = frozenset({"26000", "42P05"})
+LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: it was another connection's."""
 _SCHEMA: Final = frozenset({"42P01", "42703", "42883"})
 _DAMAGED: Final = frozenset({"XX001", "XX002"})
@@ -83,19 +83,24 @@ def translate(error: Exception, where: str) -> HelixError:
             f"PostgreSQL at {where} found a page or an index of its own damaged ({found}); restore it",
             sqlstate=state,
         )
-    if state in _STATEMENTS:
-        return InvalidConfigError(
-            f"PostgreSQL at {where} lost a prepared statement ({found}): a pooler in transaction mode stands"
-            " between; unset HELIX_POSTGRES_STATEMENT_CACHE_SIZE or set it to 0 (a pool of your own:"
-            " statement_cache_size=0)",
-            sqlstate=state,
-        )
+    if state in LOST_STATEMENT:
+        return statement_lost(where, f"lost a prepared statement ({found})", sqlstate=state)
     if state in _SCHEMA:
         return SchemaVersionError(
             f"PostgreSQL at {where} lacks a table or column ({found}); run: helix-temporal migrate",
             sqlstate=state,
         )
     return _refused(error, where, state, found)
+
+
+def statement_lost(where: str, what: str, **facts: str) -> InvalidConfigError:
+    """Statements are prepared by name behind a pooler that does not keep them."""
+    return InvalidConfigError(
+        f"PostgreSQL at {where} {what}: a pooler in transaction mode stands"
+        " between; unset HELIX_POSTGRES_STATEMENT_CACHE_SIZE or set it to 0 (a pool of your own:"
+        " statement_cache_size=0)",
+        **facts,
+    )
 
 
 def has_moved(error: BaseException | None) -> bool:
