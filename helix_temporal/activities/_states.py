@@ -315,8 +315,8 @@ class StateKeeper:
             f"{header.head.position}; went back to "
             f"{'the checkpoint at ' + str(checkpoint.head.position) if checkpoint else 'the thread alone'}"
         )
-        told = asked and (checkpoint is not None or header.committed == 0)
-        notes = () if told else (Receipt(name="state", ok=False, detail=note),)
+        is_as_asked = asked and (checkpoint is not None or header.committed == 0)
+        notes = () if is_as_asked else (Receipt(name="state", ok=False, detail=note),)
         return await self._loaded(state.session_id), notes
 
     async def _loaded(self, session_id: str) -> SessionState:

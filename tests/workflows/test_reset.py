@@ -63,6 +63,19 @@ async def talk(stand: Stand, session_id: str, *texts: str) -> None:
         assert result.status is AskStatus.ANSWERED
 
 
+def hold_tool(desk: Desk, session_id: str, gate: Gate) -> set[str]:
+    """Have the session's tool wait at the gate; the keys under which it ran."""
+    keys = set[str]()
+
+    async def act(what: str, context: ToolContext) -> str:
+        keys.add(context.key)
+        await gate.passing()
+        return what
+
+    desk.acts[session_id] = act
+    return keys
+
+
 async def test_a_reset_to_a_middle_point_loses_and_doubles_nothing(
     stand: Stand, desk: Desk, sid: str
 ) -> None:
@@ -131,14 +144,8 @@ async def test_a_turn_that_stands_unfinished_goes_before_others_after_a_reset(
     stand: Stand, desk: Desk, sid: str, at: int
 ) -> None:
     """Its tool works under one key, whoever comes first when the session has found its way."""
-    gate, keys = Gate(), set[str]()
-
-    async def act(what: str, context: ToolContext) -> str:
-        keys.add(context.key)
-        await gate.passing()
-        return what
-
-    desk.acts[sid] = act
+    gate = Gate()
+    keys = hold_tool(desk, sid, gate)
     desk.scripts[sid] = lambda request: calls("x") if request.messages[-1].text == "tool" else echo(request)
     await talk(stand, sid, "one", "two")
     first = (await task_ends(stand, sid))[at]
@@ -236,15 +243,10 @@ async def test_a_turn_under_way_goes_on_after_a_reset_to_the_very_beginning(
     stand: Stand, desk: Desk, sid: str, finished_turns: int
 ) -> None:
     """The workflow knows nothing of it then; its tool has run, and its answer is paid for."""
-    gate, keys = Gate(), set[str]()
-
-    async def act(what: str, context: ToolContext) -> str:
-        keys.add(context.key)
-        await gate.passing()
-        return what
-
+    gate = Gate()
+    keys = hold_tool(desk, sid, gate)
     await talk(stand, sid, *["before"] * finished_turns)
-    desk.acts[sid], desk.scripts[sid] = act, first_tools_then("done", "x")
+    desk.scripts[sid] = first_tools_then("done", "x")
     asks = asyncio.create_task(talk(stand, sid, "one"))
     await gate.reached.wait()
     await reset(stand, sid, (await task_ends(stand, sid))[0])

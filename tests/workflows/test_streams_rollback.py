@@ -134,6 +134,14 @@ def check_nothing_is_passed_over(found: list[StoredChunk], text: str) -> None:
     assert (view.text, view.status) == (said(text), "completed")
 
 
+async def check_goes_on(shaky: Stand, copies: Copies, sid: str, seen: int) -> None:
+    """The older copy comes back; who had read up to ``seen`` misses nothing of the next turn."""
+    await copies.restore()
+    forget(shaky)
+    await ask(shaky, sid, "three")
+    check_nothing_is_passed_over(await read_on(shaky, sid, seen), "three")
+
+
 async def test_a_page_that_saw_more_is_told_while_the_session_runs(
     shaky: Stand, copies: Copies, sid: str
 ) -> None:
@@ -142,10 +150,7 @@ async def test_a_page_that_saw_more_is_told_while_the_session_runs(
     await copies.take()
     await ask(shaky, sid, "two")
     seen = await last_sequence(shaky, sid)
-    await copies.restore()
-    forget(shaky)
-    await ask(shaky, sid, "three")
-    check_nothing_is_passed_over(await read_on(shaky, sid, seen), "three")
+    await check_goes_on(shaky, copies, sid, seen)
 
 
 @archived_only
@@ -156,10 +161,7 @@ async def test_a_page_is_told_when_the_next_execution_begins(shaky: Stand, copie
     await ask(shaky, sid, "two")
     seen = await last_sequence(shaky, sid)
     await shaky.finish(sid)
-    await copies.restore()
-    forget(shaky)
-    await ask(shaky, sid, "three")
-    check_nothing_is_passed_over(await read_on(shaky, sid, seen), "three")
+    await check_goes_on(shaky, copies, sid, seen)
 
 
 @archived_only
@@ -172,10 +174,7 @@ async def test_a_page_is_told_where_the_thread_was_cold_in_the_copy(
     await copies.take()
     await ask(shaky, sid, "two")
     seen = await last_sequence(shaky, sid)
-    await copies.restore()
-    forget(shaky)
-    await ask(shaky, sid, "three")
-    check_nothing_is_passed_over(await read_on(shaky, sid, seen), "three")
+    await check_goes_on(shaky, copies, sid, seen)
 
 
 @archived_only
