@@ -37,8 +37,9 @@ def after_step(
         known = _at_new_turn(known, position, told=values is not None)
     if known is None:
         return None  # its turn began before any of this was kept
-    if any(each.staged for each in request.inputs):
-        known = known.model_copy(update={"staged": True})
+    staged = tuple(each.staged for each in request.inputs if each.staged)
+    if staged:
+        known = known.model_copy(update={"staged": known.staged + staged})
     # What the application has seen of tools' and others' changes is from before this turn.
     seen = () if values is None else differing(before.values, values)
     return _with(known, {**dict.fromkeys(seen, max(position - 1, 0)), **dict.fromkeys(changed, position)})
@@ -51,7 +52,7 @@ def after_save(
     if before.changes is None:
         return None
     keys = {*differing(before.values, values), *changed}
-    known = before.changes.model_copy(update={"staged": False})
+    known = before.changes.model_copy(update={"staged": ()})
     return _with(known, dict.fromkeys(keys, max(position - 1, 0)))
 
 
@@ -68,7 +69,7 @@ def _at_new_turn(known: ChangedKeys | None, position: int, *, told: bool) -> Cha
     if known is None:
         return ChangedKeys(since=position, turn=position)
     # What tools of the turn before changed comes with the values that the application was told, or never.
-    lost = known.staged and not told
+    lost = bool(known.staged) and not told
     return ChangedKeys(
         since=max(known.since, known.turn + 1) if lost else known.since, turn=position, at=known.at
     )

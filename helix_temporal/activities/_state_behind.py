@@ -62,7 +62,8 @@ async def _lost_staging(store: SessionStore, turn: Turn) -> bool:
     changes = turn.kept.changes
     if changes is None or not changes.staged or turn.run_id is None:
         return False
-    return not await store.list_staged(turn.session_id, turn.run_id)
+    rows = await store.list_staged(turn.session_id, turn.run_id)
+    return not {*changes.staged} <= {row.change.result for row in rows}
 
 
 def _note(session_id: str, at: int, turns: int, unknown: int) -> Receipt:

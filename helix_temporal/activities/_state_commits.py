@@ -78,7 +78,7 @@ class TurnCommits:
                 raise
         # The turn is in the thread and counts, whatever its tools left.
         await self._commit_counting(turn, promote=False)
-        return await promote_what_fits(self._store, turn.session_id, turn.step_id, turn.epoch), None
+        return await promote_what_fits(self._store, turn), None
 
     async def _commit_counting(self, turn: Turn, *, promote: bool = True) -> tuple[int, Appended | None]:
         try:
@@ -96,7 +96,13 @@ class TurnCommits:
         result, appended = await store.save_state_and_promote_staging(
             turn.session_id,
             turn.change,
-            StepCommit(step_id=turn.step_id, run_id=turn.run_id, step_count=turn.kept.steps, promote=promote),
+            StepCommit(
+                step_id=turn.step_id,
+                run_id=turn.run_id,
+                step_count=turn.kept.steps,
+                promote=promote,
+                results=turn.results,
+            ),
             append=turn.append,
             run=run,
             epoch=turn.epoch,

@@ -1,12 +1,14 @@
 """What tools change of a session's state: kept aside, dropped, and made to fit."""
 
+import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from helix_temporal.activities._state_place import finished
+from helix_temporal.activities._state_turns import Turn
 from helix_temporal.activities._step_rules import check_values, parse_state
 from helix_temporal.errors import SessionNotFoundError, TooLargeError
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models._json import JsonObject, canonical
 from helix_temporal.models.checkpoints import StagedChange
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SliceState
@@ -15,20 +17,30 @@ from helix_temporal.models.steps import ToolInput
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 
+_NAME_LETTERS: Final = 8
+"""Of the hash that names changes: what it is told from are other attempts of calls of the same turn."""
 
-async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject) -> None:
+
+async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject) -> str:
     """Keep aside what a tool changes; a state that its store has lost is made from the thread's slice.
+
+    Returns:
+        The name of the changes, for the tool's result: of several attempts, and runs after a reset, the
+        changes of that one count whose result comes into the thread.
 
     Raises:
         FencedError: The session was opened again since the tool was asked for.
         TooLargeError: The changes are too large to travel.
     """
     if request.run_id is None:
-        return
+        return ""
     check_values(changes)
     # The key's last parts name the call; its position orders the calls of a turn.
     call = "/".join(request.key.rsplit("/", 2)[-2:])
-    change = StagedChange(tool_call_id=call, merge_changes=changes, timestamp=request.position)
+    name = hashlib.sha256(canonical([call, changes])).hexdigest()[:_NAME_LETTERS]
+    change = StagedChange(
+        tool_call_id=f"{call}/{name}", merge_changes=changes, timestamp=request.position, result=name
+    )
     session_id, run_id = request.session_id, request.run_id
     try:
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
@@ -37,6 +49,7 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
         at = await finished(threads, request.thread_id, facts.head, facts.committed)
         await revive(store, session_id, request.epoch, parse_state(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
+    return name
 
 
 async def revive(
@@ -62,12 +75,14 @@ async def drop_beyond(store: SessionStore, session_id: str, run_id: str, positio
         await store.stage_changes(session_id, run_id, nothing, epoch=epoch)
 
 
-async def promote_what_fits(store: SessionStore, session_id: str, step_id: str, epoch: int) -> int:
-    """Promote a committed step's staged changes, without those that can't be applied; how many."""
+async def promote_what_fits(store: SessionStore, turn: Turn) -> int:
+    """Promote a committed turn's staged changes, without those that can't be applied; how many."""
     try:
-        found = await store.promote_staging(session_id, step_id, on_conflict="warn", epoch=epoch)
+        found = await store.promote_staging(
+            turn.session_id, turn.step_id, results=turn.results, on_conflict="warn", epoch=turn.epoch
+        )
     except TooLargeError:
-        await store.discard_staging(session_id, step_id, epoch=epoch)
+        await store.discard_staging(turn.session_id, turn.step_id, epoch=turn.epoch)
         return 0
     return found.promoted
 

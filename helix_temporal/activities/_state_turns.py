@@ -86,6 +86,11 @@ class Turn:
         return RunChange(status=self.status, step_count=self.kept.turn_steps, completion_reason=reason)
 
     @property
+    def results(self) -> tuple[str, ...] | None:
+        """Results of tools in the thread that came with changes of the state; None where nobody knows."""
+        return None if self.kept.changes is None or self.run_id is None else self.kept.changes.staged
+
+    @property
     def change(self) -> StateChange:
         """What the turn changes of the state."""
         kept, behind = self.kept, self.behind

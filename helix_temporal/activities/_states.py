@@ -358,6 +358,11 @@ class StateKeeper:
         async with _state_runs.beside(self.begin(request, kept, place)):
             yield
 
+    async def may_go_on(self, session_id: str, run_id: str) -> bool:
+        """Whether a run has not ended, as far as this store knows."""
+        run = await self._store.get_run(session_id, run_id)
+        return run is None or run.status.live
+
     async def stop_asked(self, request: RunStepInput) -> StopKind | None:
         """Whether somebody asked the store to stop this run."""
         if request.run_id is None:
@@ -365,9 +370,9 @@ class StateKeeper:
         asked = await self._store.get_stop_request(request.session_id, request.run_id)
         return None if asked is None else asked.kind
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a tool changes of the state; the same call again replaces it."""
-        await _state_staging.stage(self._store, self._threads, request, changes)
+        return await _state_staging.stage(self._store, self._threads, request, changes)
 
     async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
@@ -410,7 +415,7 @@ class StateKeeper:
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
-            await _state_staging.promote_what_fits(self._store, session_id, turn.step_id, epoch)
+            await _state_staging.promote_what_fits(self._store, turn)
             return FinishedTurn(await self._committed_before(session_id, epoch, appended.head))
         return FinishedTurn(await self._promoted(session_id, done.promoted), done.notes)
 

@@ -308,6 +308,7 @@ class Stepper:
     ) -> RunStepResult:
         """The step is there already: only make sure that it is committed and archived."""
         assert seen.stands is not None
+        asked, request = request.run_id, await self._under_its_name(request, seen.view)
         *inputs, answer = seen.stands
         step = StepAppend(
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
@@ -319,8 +320,6 @@ class Stepper:
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
             result = await self._result(request, appended, stored, receipt, seen)
-            # Done again after a reset, it may have another name: what its tools staged, and what was told
-            # of it, has the first.
             same_run = state_of(seen.view).run == request.run_id
             if known := await self._results_behind(appended, result, same_run=same_run):
                 result = result.model_copy(update={"known": known})
@@ -329,7 +328,21 @@ class Stepper:
             if same_run:
                 reached = state_of(seen.view).stream_reached
                 await self._streams.stood(request, agent, taken, stored, result, reached)
-        return result
+        return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
+
+    async def _under_its_name(self, request: RunStepInput, view: StepView) -> RunStepInput:
+        """A turn that a reset workflow begins anew goes on under the name that the thread has for it.
+
+        What its tools staged, and what was told of it, has that name.  Not if the session store has ended
+        it: it had more of the turn than the record.
+        """
+        kept = state_of(view)
+        is_newest = kept.changes is not None and kept.changes.turn <= request.head.position
+        if kept.run is None or request.run_id in {None, kept.run} or not is_newest:
+            return request
+        if self._states is not None and not await self._states.may_go_on(request.session_id, kept.run):
+            return request
+        return request.model_copy(update={"run_id": kept.run})
 
     async def _results_behind(
         self, appended: Appended, result: RunStepResult, *, same_run: bool

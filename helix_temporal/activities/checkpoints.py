@@ -68,6 +68,7 @@ class CheckpointActivities:
         return await self._store.promote_staging(
             request.session_id,
             request.step_id,
+            results=request.results,
             expected_version=request.expected_version,
             on_conflict=request.on_conflict,
             epoch=request.epoch,

@@ -52,8 +52,8 @@ _EVENTS: dict[str, type[HookEvent]] = {
 class ToolChanges(Protocol):
     """Where tools leave what they change of a session's state."""
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
-        """Keep aside what a call changes; the same call again replaces it."""
+    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
+        """Keep aside what a call changes; the name that the call's result says it by."""
         ...
 
 
@@ -145,13 +145,12 @@ class ToolRunner:
                 non_retryable=is_bug(error) and attempt() >= ATTEMPTS,
             ) from None
         async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
-            if outcome.state:
-                await self._stage(tool, request, outcome.state)
-            result = await self._result(request, outcome)
+            staged = await self._stage(tool, request, outcome.state) if outcome.state else ""
+            result = await self._result(request, outcome, staged)
             await live.ends(outcome)
         return result
 
-    async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> None:
+    async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> str:
         if self._states is None:
             raise InvalidRequestError(
                 f"tool {tool.name!r} changes the session's state, but there is no session store; "
@@ -160,12 +159,10 @@ class ToolRunner:
         # The tool has done its work, and a further attempt would do it again: wait for a store that is away.
         for pause in _STAGE_PAUSES:
             try:
-                await self._states.stage(request, changes)
+                return await self._states.stage(request, changes)
             except StoreUnavailableError:
                 await asyncio.sleep(pause)
-            else:
-                return
-        await self._states.stage(request, changes)
+        return await self._states.stage(request, changes)
 
     async def _arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
@@ -187,7 +184,7 @@ class ToolRunner:
             )
         return dict(from_record(page.records[0]).tool_calls[int(ordinal)].arguments)
 
-    async def _result(self, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
+    async def _result(self, request: ToolInput, outcome: ToolOutcome, staged: str) -> ToolResult:
         fields: dict[str, Any] = {}
         content = outcome.content
         size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
@@ -200,8 +197,8 @@ class ToolRunner:
         for name in ("is_error", "rewind", "wait", "usage"):
             if getattr(outcome, name):
                 fields[name] = getattr(outcome, name)
-        if outcome.state:
-            fields["staged"] = True
+        if staged:
+            fields["staged"] = staged
         return ToolResult(**fields)
 
     # -- hooks

@@ -60,10 +60,11 @@ class StateChanges:
     def __init__(self) -> None:
         self._changes: dict[tuple[int, str], JsonObject] = {}
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the same call again replaces it."""
         check_values(changes)
         self._changes[request.position, request.key] = changes
+        return request.key
 
     def merged(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
         """The state with the changes of calls that these answers ask for, in their order."""

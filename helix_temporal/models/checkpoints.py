@@ -104,12 +104,15 @@ class StagedChange(StoredModel):
         merge_changes: The same change by key, for callers without patches: a list is added to the list
             that is there, anything else replaces what is there.
         timestamp: Changes are promoted in the order of (timestamp, tool call id).
+        result: Names the result that the change came with; it counts where the commit names it, too.
+            None: always.
     """
 
     tool_call_id: Id
     patches: tuple[JsonPatchOp, ...] = ()
     merge_changes: CheckedObject = Field(default_factory=dict)
     timestamp: Millis = 0
+    result: Text | None = None
 
 
 class StagedRow(StoredModel):
@@ -132,6 +135,8 @@ class StepCommit(StoredModel):
 
     Attributes:
         promote: Apply and remove the step's staged changes.
+        results: Of changes that came with a named result these alone count, others are dropped.
+            None: all.
     """
 
     step_id: Id
@@ -139,6 +144,7 @@ class StepCommit(StoredModel):
     step_count: Count = 0
     stream_sequence: Count = 0
     promote: bool = True
+    results: tuple[Text, ...] | None = None
 
 
 class CommitResult(StoredModel):

@@ -90,13 +90,14 @@ class ChangedKeys(Model):
         turn: Where the newest turn began.
         at: The place in the thread, by key, with which it changed last; a state whose head is not beyond
             it lacks the change.  The oldest go when there are too many.
-        staged: Tools of the newest turn changed the state, too; the values have that with the next turn.
+        staged: What tools of the newest turn changed of the state, too, by the names in their results; the
+            values have it with the next turn.
     """
 
     since: Position = 0
     turn: Position = 0
     at: dict[str, Position] = Field(default_factory=dict)
-    staged: bool = False
+    staged: tuple[str, ...] = ()
 
 
 class SliceState(Model):

@@ -124,7 +124,7 @@ class StepInput(Model):
         ref: Names a payload, or a message of another thread, that holds the content.
         child: With the result of a sub-agent.
         answered: With the result of a call that a client, or a person, answered.
-        staged: The tool changed the session's state.
+        staged: As in `ToolResult`.
     """
 
     id: Id
@@ -138,7 +138,7 @@ class StepInput(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     child: ChildEnd | None = None
     answered: AnsweredCall | None = None
-    staged: bool = False
+    staged: str = ""
 
 
 class RunStepInput(Model):
@@ -197,6 +197,7 @@ class RunStepResult(Model):
         known: Results of all calls of a step from which the thread has gone on: its workflow was reset to
             before that.  Only where the step waited for people, or the turn still has its name.
         goes_on: Behind the step, which stands, there is more of the turn: its workflow was reset.
+        run: The turn's name in the thread, under which it goes on; None where it is the one that was given.
     """
 
     head: Head
@@ -220,6 +221,7 @@ class RunStepResult(Model):
     unknown: tuple[int, ...] = ()
     known: tuple[KnownCall, ...] = ()
     goes_on: bool = False
+    run: str | None = None
 
 
 class EndTurnInput(Model):

@@ -253,8 +253,9 @@ class CountedResult(Model):
 
 
 class PromoteStagingInput(StepKey):
-    """Fold a step's staged changes into the custom state."""
+    """Fold a step's staged changes into the custom state; ``results`` as in `StepCommit`."""
 
+    results: tuple[str, ...] | None = None
     expected_version: int | None = None
     on_conflict: Literal["error", "warn"] = "error"
 

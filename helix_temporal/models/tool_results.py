@@ -33,7 +33,7 @@ class ToolResult(Model):
     """A tool's result: short ones as they are, long ones by reference.
 
     Attributes:
-        staged: The tool changed the session's state.
+        staged: Names what the tool changed of the session's state; empty where it changed nothing.
     """
 
     text: str = ""
@@ -44,4 +44,4 @@ class ToolResult(Model):
     wait: bool = False
     usage: Usage | None = None
     child: ChildEnd | None = None
-    staged: bool = False
+    staged: str = ""

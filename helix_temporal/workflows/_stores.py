@@ -108,6 +108,7 @@ class CheckpointCalls(FencedCalls):
         session_id: str,
         step_id: str,
         *,
+        results: Sequence[str] | None = None,
         expected_version: int | None = None,
         on_conflict: Literal["error", "warn"] = "error",
     ) -> PromoteResult:
@@ -115,6 +116,7 @@ class CheckpointCalls(FencedCalls):
         request = PromoteStagingInput(
             session_id=session_id,
             step_id=step_id,
+            results=None if results is None else tuple(results),
             expected_version=expected_version,
             on_conflict=on_conflict,
             epoch=self._epoch,

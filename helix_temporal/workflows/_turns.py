@@ -80,7 +80,8 @@ class Turn:
     Attributes:
         interrupted: Whether to end after the present step.
         took_values: The application's values are in the thread with one of its steps.
-        run_id: Names the turn in the session store; another one when it is run again.
+        run_id: Names the turn in the session store; another one when it is run again, and the first one
+            where a reset workflow finds it under way.
         promoted: The application's values after tools' staged changes went into them.
         caught_up: The session as it was opened when the turn went on behind turns that it did not know of.
         notes: What had to be put right in the session store.
@@ -423,6 +424,7 @@ class Turn:
 
         before = talk.head
         result = await self._at_head(attempt, inputs)
+        self.run_id = result.run or self.run_id
         talk.take(result)
         self.took_values = self.took_values or result.head != before
         self.steps += 1

@@ -37,7 +37,7 @@ def stepped(
         agent="main",
         epoch=1,
         head=at(position),
-        inputs=(StepInput(id=f"q{position}", staged=staged),),
+        inputs=(StepInput(id=f"q{position}", staged="a change" if staged else ""),),
         run_id=run_id,
         **fields,
     )

@@ -125,7 +125,7 @@ async def test_what_tools_of_the_newest_turn_changed_is_missed_where_the_store_h
     backup = scene.backup()
     await said(scene, "r2")
     changed = step_of(scene, "r3", {})
-    staged = changed["changes"].model_copy(update={"staged": True})
+    staged = changed["changes"].model_copy(update={"staged": ("name",)})
     await scene.turn("r3", **{**changed, "changes": staged})
     scene.restore(backup)
     note = only(await scene.open())
@@ -140,9 +140,11 @@ async def test_what_tools_staged_and_the_store_still_has_is_promoted_once() -> N
     scene.restore(backup)
     request = scene.request("r3")
     await scene.keeper.begin(request, scene.kept)
-    await scene.store.stage_changes("s", "r3", StagedChange(tool_call_id="c", merge_changes={"list": [1]}))
+    await scene.store.stage_changes(
+        "s", "r3", StagedChange(tool_call_id="c", merge_changes={"list": [1]}, result="name")
+    )
     changed = step_of(scene, "r3", {})
-    staged = changed["changes"].model_copy(update={"staged": True})
+    staged = changed["changes"].model_copy(update={"staged": ("name",)})
     appended = await scene.append("r3", **{**changed, "changes": staged})
     finished = await scene.keeper.finish(request, appended, scene.kept)
     assert only(finished.notes).ok

@@ -158,12 +158,12 @@ async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
     class Away(StateKeeper):
         left = 2
 
-        async def stage(self, request: ToolInput, changes: JsonObject) -> None:
+        async def stage(self, request: ToolInput, changes: JsonObject) -> str:
             """Away for two attempts."""
             self.left -= 1
             if self.left >= 0:
                 raise StoreUnavailableError("the database is away")
-            await super().stage(request, changes)
+            return await super().stage(request, changes)
 
     @tool
     def act() -> ToolOutcome:

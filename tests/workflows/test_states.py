@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from redis.asyncio import Redis
 from temporalio.client import WorkflowFailureError
 
 from helix_temporal.activities._states import StateKeeper
-from helix_temporal.agents import ToolContext, ToolOutcome
+from helix_temporal.activities.tools import ToolRunner
+from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.checkpoints import StagedChange
@@ -23,8 +25,9 @@ from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.serving import session_worker
 from helix_temporal.testing.tables import own_tables
-from tests.workflows._desk import Desk, Gate, calls, first_tools_then
+from tests.workflows._desk import Answer, Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand, make_settings
+from tests.workflows.test_reset import reset, task_ends
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -401,3 +404,55 @@ async def test_a_step_that_a_tool_takes_back_changes_nothing_of_the_state(place:
     async with served(place, desk) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
         assert (await state_of(stand, sid)).custom_state == {"xFalse": 1, "yFalse": 1}
+
+
+async def test_what_a_tool_staged_in_an_attempt_that_failed_after_it_is_not_in_the_state(
+    place: Settings, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is told that the tool failed: the state says the same as the thread."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+
+    def act(what: str, context: ToolContext) -> ToolOutcome:
+        if context.attempt == 1:
+            return ToolOutcome("x" * 10_000, state={"paid": True})
+        raise ValueError("the till is closed")
+
+    async def refused(*_: object) -> None:
+        raise StoreUnavailableError("the payloads are away")
+
+    desk.acts[sid] = act
+    async with served(place, desk) as stand:
+        monkeypatch.setattr(ToolRunner, "_result", refused)
+        await stand.sessions.ask(sid, "one", agent="main")
+        messages = await stand.messages(sid)
+        assert [each.is_error for each in messages if each.role == "tool"] == [True]
+        assert (await state_of(stand, sid)).custom_state == {}
+
+
+async def test_the_state_has_what_the_result_in_the_thread_had_changed(place: Settings, sid: str) -> None:
+    """After a reset the turn goes on where its thread stands, with what its tools had changed so far."""
+    desk, gate, numbers = Desk(), Gate(), count(1)
+
+    async def act(what: str, context: ToolContext) -> ToolOutcome:
+        if what == "y":
+            await gate.passing()
+        number = next(numbers)
+        return ToolOutcome(f"{what}{number}", state={what: f"{what}{number}"})
+
+    def script(request: ModelRequest) -> Answer:
+        asked = sum(len(each.tool_calls) for each in request.messages)
+        return calls("xy"[asked]) if asked < 2 else "done"
+
+    desk.acts[sid], desk.scripts[sid] = act, script
+    async with served(place, desk) as stand:
+        asked = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main"))
+        await gate.reached.wait()
+        gate.reached.clear()
+        await reset(stand, sid, (await task_ends(stand, sid))[1])
+        await gate.reached.wait()
+        gate.opened.set()
+        await asked
+        results = [each.text for each in await stand.messages(sid) if each.role == "tool"]
+        assert (await state_of(stand, sid)).custom_state == {text[0]: text for text in results}
+        assert len(desk.contexts[sid]) == 3, "only the one without a result ran again"

@@ -65,12 +65,15 @@ class CheckpointStore(Protocol):
         session_id: str,
         step_id: str,
         *,
+        results: Sequence[str] | None = None,
         expected_version: int | None = None,
         on_conflict: Literal["error", "warn"] = "error",
         epoch: int | None = None,
         operation_id: str | None = None,
     ) -> PromoteResult:
         """Fold a step's staged changes into the custom state; version +1 if there were any.
+
+        ``results`` as in `StepCommit`.
 
         Raises:
             PatchConflictError: A patch can't be applied; nothing was changed.

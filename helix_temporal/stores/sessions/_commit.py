@@ -28,7 +28,7 @@ from helix_temporal.stores.sessions._life import check_version, merged, replaced
 from helix_temporal.stores.sessions._loop import encode_state
 from helix_temporal.stores.sessions._orders import HasHead
 from helix_temporal.stores.sessions._runs import ChangedRun
-from helix_temporal.stores.sessions._staging import ClosedStep, closing, digests, folded
+from helix_temporal.stores.sessions._staging import ClosedStep, cleared, closing, digests, folded
 
 _NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
 
@@ -145,7 +145,7 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
     changes: list[StagedChange] = []
     custom = state.custom_state
     if step.promote:
-        custom, changes = folded(seen, step.step_id, custom)
+        custom, changes = folded(seen, step.step_id, custom, step.results)
     run = _run(seen, request)
     state = state.model_copy(
         update={
@@ -175,7 +175,7 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
             *(run.puts if run else ()),
         ),
         removes=run.removes if run else (),
-        clears=((RecordKind.STAGED, step.step_id),) if changes else (),
+        clears=cleared(seen, step.step_id) if step.promote else (),
         append=request.append if request.appends else None,
     )
 

@@ -87,6 +87,7 @@ class CommitPart(Base):
         session_id: str,
         step_id: str,
         *,
+        results: Sequence[str] | None = None,
         expected_version: int | None = None,
         on_conflict: Literal["error", "warn"] = "error",
         epoch: int | None = None,
@@ -96,11 +97,12 @@ class CommitPart(Base):
         step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
         if on_conflict not in {"error", "warn"}:
             raise InvalidRequestError("on_conflict: error or warn expected")
-        call = Call("promote_staging", session_id, (step_id, expected, on_conflict), epoch, operation_id)
+        content = (step_id, expected, on_conflict, results)
+        call = Call("promote_staging", session_id, content, epoch, operation_id)
         return await self._made(
             call,
             _staging.wanted(step_id),
-            lambda seen: _staging.promote(seen, step_id, expected, on_conflict),
+            lambda seen: _staging.promote(seen, step_id, expected, on_conflict, results),
             PromoteResult,
         )
 

@@ -74,19 +74,27 @@ def row_of(record: SessionRecord) -> StagedRow:
 def discard(seen: Seen, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
-    found = seen.view.all(RecordKind.STAGED, step_id)
-    return Decision(len(found), clears=((RecordKind.STAGED, step_id),) if found else ())
+    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=cleared(seen, step_id))
+
+
+def cleared(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+    """What goes when nothing more of a step is kept aside."""
+    return ((RecordKind.STAGED, step_id),) if seen.view.all(RecordKind.STAGED, step_id) else ()
 
 
 def promote(
-    seen: Seen, step_id: str, expected_version: int | None, on_conflict: Literal["error", "warn"]
+    seen: Seen,
+    step_id: str,
+    expected_version: int | None,
+    on_conflict: Literal["error", "warn"],
+    results: Sequence[str] | None,
 ) -> Decision[PromoteResult]:
     """See `CheckpointStore.promote_staging`."""
     stored = seen.present
     check_version(stored, expected_version)
-    changes = staged(seen, step_id)
+    changes = counting(staged(seen, step_id), results)
     if not changes:
-        return Decision(PromoteResult(promoted=0, new_version=stored.version))
+        return Decision(PromoteResult(promoted=0, new_version=stored.version), clears=cleared(seen, step_id))
     custom, warnings = apply_all(stored.custom_state, changes, warn=on_conflict == "warn")
     after = seen.bumped(custom_state=custom)
     result = PromoteResult(
@@ -99,13 +107,20 @@ def promote(
         result,
         after,
         puts=(closing(closed, PROMOTED, step_id),),
-        clears=((RecordKind.STAGED, step_id),),
+        clears=cleared(seen, step_id),
     )
 
 
-def folded(seen: Seen, step_id: str, custom_state: JsonObject) -> tuple[JsonObject, list[StagedChange]]:
+def counting(changes: Sequence[StagedChange], results: Sequence[str] | None) -> list[StagedChange]:
+    """Without those that came with a result which is none of ``results``."""
+    return [each for each in changes if results is None or each.result is None or each.result in results]
+
+
+def folded(
+    seen: Seen, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
+) -> tuple[JsonObject, list[StagedChange]]:
     """A custom state with a step's staged changes in it, and which these were."""
-    changes = staged(seen, step_id)
+    changes = counting(staged(seen, step_id), results)
     if not changes:
         return custom_state, []
     return apply_all(custom_state, changes)[0], changes

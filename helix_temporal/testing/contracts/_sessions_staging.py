@@ -166,6 +166,31 @@ class StagingContract(SessionFixtures):
         assert (again.promoted, again.new_version) == (0, 3)
         assert await image(store, session_id) == after
 
+    @pytest.mark.parametrize("commit", [False, True])
+    async def test_only_changes_whose_result_is_named_count(
+        self, store: SessionStore, document: SessionState, session_id: str, commit: bool
+    ) -> None:
+        """Other attempts of a tool may have left theirs; what came with no result counts always."""
+        one, two = (staged(f"call/{name}", a=name).model_copy(update={"result": name}) for name in "xy")
+        for change in (one, two, staged("other", b=1)):
+            await store.stage_changes(session_id, "step-1", change)
+        if commit:
+            await store.save_state_and_promote_staging(session_id, document, step(results=("x",)))
+        else:
+            assert (await store.promote_staging(session_id, "step-1", results=("x",))).promoted == 2
+        assert (await loaded(store, session_id)).custom_state == {**DOCUMENT, "a": "x", "b": 1}
+        assert await store.list_staged(session_id) == []
+
+    async def test_changes_of_which_none_counts_are_dropped(
+        self, store: SessionStore, document: SessionState, session_id: str
+    ) -> None:
+        """The state stays as it was, and nothing is left behind."""
+        change = staged("call", a=2).model_copy(update={"result": "x"})
+        await store.stage_changes(session_id, "step-1", change)
+        assert (await store.promote_staging(session_id, "step-1", results=())).promoted == 0
+        assert await loaded(store, session_id) == document
+        assert await store.list_staged(session_id) == []
+
     async def test_staged_changes_are_dropped(
         self, store: SessionStore, document: SessionState, session_id: str
     ) -> None:
