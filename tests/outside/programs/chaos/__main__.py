@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from chaos import oracle
@@ -147,7 +147,7 @@ class Run:
                 await people.client.close(session.id)
                 async with asyncio.timeout(60):
                     await people.client.result(session.id)
-            except (HelixError, TimeoutError) as error:
+            except (HelixError, TimeoutError, WorkflowFailureError) as error:
                 self._findings.violations.append(
                     f"{session.id}: does not close: {type(error).__name__}: {error}"
                 )
