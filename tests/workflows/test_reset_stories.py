@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext
+from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext, ToolOutcome
 from helix_temporal.client import workflow_id
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskResult, AskStatus
@@ -93,9 +93,11 @@ class Told:
             await gate.passing()
         return f"{len(answers)}: {uuid.uuid4().hex[:6]}"
 
-    async def _act(self, what: str, context: ToolContext) -> str:
-        self.effects[what.strip(".")].add(context.key)
-        return what
+    async def _act(self, what: str, context: ToolContext) -> ToolOutcome:
+        """Each time it comes to something else, which it leaves in the state, too."""
+        name, came_to = what.strip("."), uuid.uuid4().hex[:6]
+        self.effects[name].add(context.key)
+        return ToolOutcome(f"{came_to} {what}", state={name: came_to})
 
 
 def _calls(name: str, *actions: str, **others: Any) -> ModelResponse:
@@ -219,7 +221,17 @@ async def check_points(told: Told, wanted: list[Point]) -> None:
     for name in [*told.answers]:
         await told.ask("again", name)
     assert told.paid == paid
+    await check_state(told)
     await check_cancelled(told, *wanted[len(wanted) // 2])
+
+
+async def check_state(told: Told) -> None:
+    """The state has of each tool what its newest result in the thread says."""
+    results = [each.text for each in await told.stand.messages(told.sid) if each.role == "tool"]
+    acts = [text.split(" ", 1) for text in results if text[:6].isalnum() and text[6:7] == " "]
+    state = await told.stand.sessions.state(told.sid)
+    assert state is not None
+    assert state.custom_state == {what.strip("."): came_to for came_to, what in acts}
 
 
 async def check_cancelled(told: Told, run_id: str, event_id: int) -> None:
@@ -234,6 +246,7 @@ async def check_cancelled(told: Told, run_id: str, event_id: int) -> None:
     await told.ask("at last")
     assert (await told.stand.messages(told.sid))[: len(before)] == before
     assert told.paid == paid + told.cost
+    await check_state(told)
     audit = await told.stand.served.plugin.backends.tiered.upkeep.audit(told.sid)
     assert audit.problems == ()
 
