@@ -109,20 +109,20 @@ class People:
                 await asyncio.sleep(0.1)
                 continue
             number += 1
-            session.asking += 1
-            try:
-                await self.ask(session, f"{session.id}-{asker}-{number}", choose.choice(WORDS), lambda: True)
-            finally:
-                session.asking -= 1
+            await self.ask(session, f"{session.id}-{asker}-{number}", choose.choice(WORDS), lambda: True)
             await asyncio.sleep(choose.uniform(0, 1.5))
 
     async def ask(self, session: Session, message_id: str, words: str, go_on: Callable[[], bool]) -> Ask:
         """Ask until there is an answer, or the turn was stopped."""
         ask = Ask(session.id, message_id, words, time.monotonic_ns())
         self.asks.append(ask)
-        while not ask.told_at and not ask.stopped and go_on():
-            ask.attempts += 1
-            await self._try(ask)
+        session.asking += 1
+        try:
+            while not ask.told_at and not ask.stopped and go_on():
+                ask.attempts += 1
+                await self._try(ask)
+        finally:
+            session.asking -= 1
         return ask
 
     async def _try(self, ask: Ask) -> None:
