@@ -228,6 +228,8 @@ class SessionReader:
     async def usage(self, session_id: str) -> SessionUsage:
         """What the session used: by its thread, and what was recorded of it and all its descendants.
 
+        It reads every message of the thread, so it takes about as long as a whole read.
+
         Raises:
             SessionNotFoundError: It has neither a thread nor usage.
         """
