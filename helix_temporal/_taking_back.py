@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from temporalio.client import Client
 
+from helix_temporal._arguments import typed_arguments
 from helix_temporal._direct import ReadableStores
 from helix_temporal._reads import SessionReader
-from helix_temporal._updates import Updates, error_of, typed_arguments
+from helix_temporal._updates import Updates, error_of
 from helix_temporal.agents._checks import NAME
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError, ThreadExistsError
 from helix_temporal.models._json import check_text
@@ -234,7 +235,6 @@ class TakingBack(SessionReader):
         )
 
     async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
-        check_string(text, "text")
         check_text(text, "text")
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {"text": text}
@@ -248,17 +248,6 @@ class TakingBack(SessionReader):
         return {"ref": reply.put_text.ref}
 
 
-def _check_agent(agent: object) -> None:
-    if not isinstance(agent, str) or not NAME.fullmatch(agent):
-        said = repr(agent[:80]) if isinstance(agent, str) else type(agent).__name__
-        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {said}")
-
-
-def check_string(value: object, what: str) -> None:
-    """Refuse what is no text.
-
-    Raises:
-        InvalidRequestError: It is none.
-    """
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"{what}: a string expected, got {type(value).__name__}")
+def _check_agent(agent: str) -> None:
+    if not NAME.fullmatch(agent):
+        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {agent[:80]!r}")

@@ -14,10 +14,8 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Changes(BaseModel):
-    """A model whose unset fields mean "as it was": it is written without them, whoever writes it.
-
-    Whoever makes one may name its fields only.
+class KnownFields(BaseModel):
+    """A model that programs make: a name that is no field of it is refused, not ignored.
 
     Raises:
         InvalidRequestError: There is no such field; the message names the nearest.
@@ -37,6 +35,10 @@ class Changes(BaseModel):
         near = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0.7)
         rest = f": {near[0]} is meant" if near else f"; it has {', '.join(cls.model_fields)}"
         return f"{name} is no field of {cls.__name__}{rest}"
+
+
+class Changes(KnownFields):
+    """A model whose unset fields mean "as it was": it is written without them, whoever writes it."""
 
     def changes(self) -> dict[str, Any]:
         """The fields that were named."""

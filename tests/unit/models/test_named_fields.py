@@ -1,4 +1,4 @@
-"""Models whose named fields count: a name that there is not would change nothing, and nobody would be told."""
+"""Fields that there are not: they would change nothing, and nobody would be told."""
 
 import copy
 import pickle
@@ -7,23 +7,31 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models._base import Changes
+from helix_temporal.models._base import KnownFields
 from helix_temporal.models.messages import UserMessage
-from helix_temporal.models.sessions import SessionInput, SessionOptions
+from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.sessions import CallPolicy, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.usage import UsageQuery
 
 
 @pytest.mark.parametrize(
     ("model", "fields", "said"),
     [
-        (SessionOptions, {"idle_timout": 5}, "idle_timout is no field of SessionOptions: idle_timeout is meant"),
+        (SessionOptions, {"idle_timout": 5}, "idle_timout is no field of SessionOptions: idle_timeout is"),
         (SessionOptions, {"ttl": 5}, "ttl is no field of SessionOptions; it has persistent, .*, archive"),
         (SessionProperties, {"expire_at": 5}, "expire_at is no field of .*: expires_at is meant"),
-        (SessionProperties, {"tags": (), "userid": "u", "tag": "t"}, "userid is .*; tag is no .*: tags is meant"),
+        (SessionQuery, {"userid": "u"}, "userid is no field of SessionQuery: user_id is meant"),
+        (UsageQuery, {"session": "s"}, "session is no field of UsageQuery: session_id is meant"),
+        (ForkFrom, {"thread_id": "t", "position": 5}, "position is no .*; it has thread_id, at"),
+        (ToolApproval, {"approval_id": "c", "approved": True, "reasons": ""}, "reasons .*: reason is meant"),
+        (CallPolicy, {"heart_beat": 5}, "heart_beat .*: heartbeat is meant"),
+        (SessionProperties, {"tags": (), "userid": "u", "tag": "t"}, "userid is .*; tag is .*: tags is meant"),
     ],
 )  # fmt: skip
 def test_a_misspelt_field_is_refused_with_the_nearest(
-    model: type[Changes], fields: dict[str, Any], said: str
+    model: type[KnownFields], fields: dict[str, Any], said: str
 ) -> None:
     """It was ignored: a session was kept for ever although somebody had said when it expires."""
     with pytest.raises(InvalidRequestError, match=said):
