@@ -11,7 +11,12 @@ from helix_temporal._direct import ReadableStores
 from helix_temporal._reads import SessionReader
 from helix_temporal._updates import Updates, error_of
 from helix_temporal.agents._checks import NAME
-from helix_temporal.errors import InvalidRequestError, SessionExpiredError, ThreadExistsError
+from helix_temporal.errors import (
+    IdempotencyConflictError,
+    InvalidRequestError,
+    SessionExpiredError,
+    ThreadExistsError,
+)
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import check_own_id, is_child_id
 from helix_temporal.models.deployments import Deployment
@@ -33,6 +38,8 @@ from helix_temporal.workflows import ThreadRequest
 
 INLINE_TEXT_BYTES: Final = 8 * 1024
 """Longer texts are put aside first, so that the session's history stays small."""
+_RAISED: Final = tuple(f"{each.__name__}: " for each in (SessionExpiredError, IdempotencyConflictError))
+"""Failures of a message that are its sender's: raised rather than told."""
 
 
 class TakingBack(SessionReader):
@@ -206,9 +213,8 @@ class TakingBack(SessionReader):
         thread_id: str | None = None,
     ) -> AskResult:
         result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
-        expired = f"{SessionExpiredError.__name__}: "
-        if result.status is AskStatus.FAILED and (result.error or "").startswith(expired):
-            raise SessionExpiredError((result.error or "").removeprefix(expired))
+        if result.status is AskStatus.FAILED and (result.error or "").startswith(_RAISED):
+            raise error_of(result.error or "")
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)
         return result

@@ -152,6 +152,7 @@ class SessionClient(SessionDeleter):
             AgentMismatchError: The session runs with another agent.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB.
+            IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
             InvalidIdError: The session's or the message's id is refused; also one that only a sub-agent's
                 session may have, where there is none to go on with.
         """

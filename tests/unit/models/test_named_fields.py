@@ -27,7 +27,7 @@ from helix_temporal.models.usage import UsageQuery
         (ForkFrom, {"thread_id": "t", "position": 5}, "position is no .*; it has thread_id, at"),
         (ToolApproval, {"approval_id": "c", "approved": True, "reasons": ""}, "reasons .*: reason is meant"),
         (CallPolicy, {"heart_beat": 5}, "heart_beat .*: heartbeat is meant"),
-        (SessionProperties, {"tags": (), "userid": "u", "tag": "t"}, "userid is .*; tag is .*: tags is meant"),
+        (SessionProperties, {"userid": "u", "tag": "t"}, "userid is .*; tag is .*: tags is meant"),
     ],
 )  # fmt: skip
 def test_a_misspelt_field_is_refused_with_the_nearest(
