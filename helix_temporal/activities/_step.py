@@ -60,7 +60,7 @@ _SLICE_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Sizes in bytes: of texts and arguments that travel in results, and of one message."""
+    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries."""
 
     inline_text: int = 8 * 1024
     inline_arguments: int = 2 * 1024
