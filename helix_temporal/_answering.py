@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack, check_string
-from helix_temporal._updates import CONTROL_SECONDS, error_of, typed_arguments
+from helix_temporal._arguments import typed_arguments
+from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
+from helix_temporal._updates import CONTROL_SECONDS, error_of
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.children import is_child_id
@@ -286,6 +287,5 @@ def _as_error(text: str) -> dict[str, Any]:
     Raises:
         TooLargeError: It exceeds 8 KiB.
     """
-    check_string(text, "error")
     check_size(len(text.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
     return {"outcome": "error", "text": text}

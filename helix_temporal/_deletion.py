@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._answering import Answering
+from helix_temporal._arguments import typed_arguments
 from helix_temporal.activities.executions import is_ours
 from helix_temporal.errors import ForeignDeploymentError, InvalidRequestError
 from helix_temporal.models.children import is_child_id
@@ -50,6 +51,7 @@ class Run(NamedTuple):
 class SessionDeleter(Answering):
     """Deletes sessions for good."""
 
+    @typed_arguments
     async def delete(
         self,
         session_id: str,

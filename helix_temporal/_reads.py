@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
+from helix_temporal._arguments import typed_arguments
 from helix_temporal._diagnosis import Diagnosis, check_namespace
 from helix_temporal._direct import DirectReads, ReadableStores
-from helix_temporal._updates import root_error, typed_arguments
+from helix_temporal._updates import root_error
 from helix_temporal.activities._packed_pages import unpack_page
 from helix_temporal.errors import (
     CheckpointNotFoundError,

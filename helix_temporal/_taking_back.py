@@ -6,11 +6,17 @@ from typing import Any, Final
 
 from temporalio.client import Client
 
+from helix_temporal._arguments import typed_arguments
 from helix_temporal._direct import ReadableStores
 from helix_temporal._reads import SessionReader
-from helix_temporal._updates import Updates, error_of, typed_arguments
+from helix_temporal._updates import Updates, error_of
 from helix_temporal.agents._checks import NAME
-from helix_temporal.errors import InvalidRequestError, SessionExpiredError, ThreadExistsError
+from helix_temporal.errors import (
+    IdempotencyConflictError,
+    InvalidRequestError,
+    SessionExpiredError,
+    ThreadExistsError,
+)
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import check_own_id, is_child_id
 from helix_temporal.models.deployments import Deployment
@@ -32,6 +38,8 @@ from helix_temporal.workflows import ThreadRequest
 
 INLINE_TEXT_BYTES: Final = 8 * 1024
 """Longer texts are put aside first, so that the session's history stays small."""
+_RAISED: Final = tuple(f"{each.__name__}: " for each in (SessionExpiredError, IdempotencyConflictError))
+"""Failures of a message that are its sender's: raised rather than told."""
 
 
 class TakingBack(SessionReader):
@@ -205,9 +213,8 @@ class TakingBack(SessionReader):
         thread_id: str | None = None,
     ) -> AskResult:
         result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
-        expired = f"{SessionExpiredError.__name__}: "
-        if result.status is AskStatus.FAILED and (result.error or "").startswith(expired):
-            raise SessionExpiredError((result.error or "").removeprefix(expired))
+        if result.status is AskStatus.FAILED and (result.error or "").startswith(_RAISED):
+            raise error_of(result.error or "")
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)
         return result
@@ -234,7 +241,6 @@ class TakingBack(SessionReader):
         )
 
     async def _text(self, thread_id: str, text: str, message_id: str) -> dict[str, Any]:
-        check_string(text, "text")
         check_text(text, "text")
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {"text": text}
@@ -248,17 +254,6 @@ class TakingBack(SessionReader):
         return {"ref": reply.put_text.ref}
 
 
-def _check_agent(agent: object) -> None:
-    if not isinstance(agent, str) or not NAME.fullmatch(agent):
-        said = repr(agent[:80]) if isinstance(agent, str) else type(agent).__name__
-        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {said}")
-
-
-def check_string(value: object, what: str) -> None:
-    """Refuse what is no text.
-
-    Raises:
-        InvalidRequestError: It is none.
-    """
-    if not isinstance(value, str):
-        raise InvalidRequestError(f"{what}: a string expected, got {type(value).__name__}")
+def _check_agent(agent: str) -> None:
+    if not NAME.fullmatch(agent):
+        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {agent[:80]!r}")

@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import functools
 import random
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from temporalio.api.errordetails.v1 import QueryFailedFailure
 from temporalio.client import (
     Client,
@@ -58,9 +55,6 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.suspensions import PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
 from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskNotStartedError
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 MAX_IN_FLIGHT: Final = 8
 """Asks held at once for one session: the server allows ten updates in flight a run."""
@@ -224,7 +218,6 @@ class Updates:
         timeout: float,
     ) -> Any:
         """Repeat one update under the same id until it has a final result or time is up."""
-        _check_seconds(timeout)
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
@@ -503,36 +496,10 @@ def typed(kind: str, message: str) -> Exception:
     return TimeoutError(message) if kind == TimeoutError.__name__ else InvalidRequestError(message)
 
 
-def _check_seconds(timeout: object) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise InvalidRequestError(f"timeout: seconds expected, got {type(timeout).__name__}")
-
-
 def error_of(text: str) -> Exception:
     """The error that a workflow has told as its type and its message."""
     kind, _, message = text.partition(": ")
     return typed(kind, message if hasattr(errors, kind) else text)
-
-
-def typed_arguments(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Let a method refuse arguments that its models do not take by the pack's own error.
-
-    The message names the argument, what is expected and the type that was given, never its value.
-    """
-
-    @functools.wraps(method)
-    async def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return await method(*args, **kwargs)
-        except ValidationError as error:
-            raise InvalidRequestError("; ".join(map(_sentence, error.errors(include_url=False)))) from None
-
-    return checked
-
-
-def _sentence(problem: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}, got {type(problem['input']).__name__}"
 
 
 def root_error(error: BaseException) -> BaseException:

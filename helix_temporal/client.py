@@ -12,6 +12,7 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from helix_temporal._arguments import typed_arguments, typed_call
 from helix_temporal._deletion import SessionDeleter
 from helix_temporal._deployments import (
     asking_for,
@@ -23,7 +24,8 @@ from helix_temporal._handle import SessionHandle
 from helix_temporal._live_ask import LiveAsk
 from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
-from helix_temporal._updates import PASSING, Updates, typed_arguments
+from helix_temporal._updates import PASSING, Updates
+from helix_temporal.agents._checks import check_type
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.records import Head
@@ -75,6 +77,9 @@ class SessionClient(SessionDeleter):
             `describe`, `state`, `run`, `usage`, `turns`, `find_turn` and `checkpoints` then read there, of
             any size, rather than by a short workflow each; what is passing is not tried again.  A
             `SessionStores`, or a `helix_temporal.backends.Backends`; whoever gives it closes it.
+
+    Raises:
+        InvalidConfigError: ``client``, ``options`` or ``policy`` is something else.
     """
 
     def __init__(
@@ -88,6 +93,11 @@ class SessionClient(SessionDeleter):
         streams: StreamStore | None = None,
         stores: ReadableStores | None = None,
     ) -> None:
+        check_type(client, Client, "client")
+        if options is not None:
+            check_type(options, SessionOptions, "options")
+        if policy is not None:
+            check_type(policy, CallPolicy, "policy")
         self._streams = streams
         settings = settings_of(client) or Settings()
         deployment = asking_for(settings, task_queue)
@@ -104,6 +114,7 @@ class SessionClient(SessionDeleter):
             deployment,
         )
 
+    @typed_call
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
         """A handle on one session."""
         return SessionHandle(self, session_id, agent)
@@ -141,6 +152,7 @@ class SessionClient(SessionDeleter):
             AgentMismatchError: The session runs with another agent.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB.
+            IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
             InvalidIdError: The session's or the message's id is refused; also one that only a sub-agent's
                 session may have, where there is none to go on with.
         """
@@ -160,6 +172,7 @@ class SessionClient(SessionDeleter):
         )
         return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
 
+    @typed_call
     def stream(
         self,
         session_id: str,
@@ -207,6 +220,7 @@ class SessionClient(SessionDeleter):
         run = await self.run(session_id, run_id)
         return 0 if run is None else run.start_sequence
 
+    @typed_call
     def stream_ask(
         self,
         session_id: str,
@@ -355,6 +369,7 @@ class SessionClient(SessionDeleter):
             found = await self._stop_suspended(session_id, request, agent)
         return found is not None and found.stopping
 
+    @typed_arguments
     async def close(self, session_id: str) -> None:
         """Let the session finish what waits, archive and end; nothing if it is not running.
 
@@ -364,6 +379,7 @@ class SessionClient(SessionDeleter):
         """
         await self._updates.if_running(session_id, "close", None, None)
 
+    @typed_arguments
     async def status(self, session_id: str) -> SessionInfo:
         """What the session is doing, or did last.
 
@@ -413,6 +429,7 @@ class SessionClient(SessionDeleter):
                 return None
             raise
 
+    @typed_arguments
     async def result(self, session_id: str) -> SessionResult:
         """Wait until the present run ends, and how it ended.
 

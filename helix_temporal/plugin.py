@@ -19,7 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from helix_temporal._converter import check_carries_models, user_data_converter
 from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
 from helix_temporal.agents import Agent
-from helix_temporal.agents._checks import check_list
+from helix_temporal.agents._checks import check_list, check_type
 from helix_temporal.agents._subagent import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
@@ -66,7 +66,8 @@ class HelixPlugin(SimplePlugin):
         backends: Any = None,
         passthrough: Sequence[str] = (),
     ) -> None:
-        self.settings = settings or Settings()
+        self.settings = Settings() if settings is None else settings
+        check_type(self.settings, Settings, "settings")
         check_list(agents, "agents")
         self._agents, self._transforms = tuple(agents), dict(transforms or {})
         check_served(self._agents)

@@ -122,7 +122,10 @@ class Limits(_Group):
     """Sizes in bytes, numbers of messages, and how far the archive may lag.
 
     Attributes:
-        message_bytes: The largest body of one message.
+        message_bytes: The largest body of a message that comes through a workflow: of a user, or appended by
+            a workflow of one's own.  One whose content travels by reference (long texts, larger results of
+            tools) may have 64 times as much.  Answers of models are not bounded by it; no message is larger
+            than 64 MiB.
         batch_messages: The most messages of one append.
         inline_text_bytes: Longer texts travel by reference.
         inline_tool_result_bytes: Larger tool results go to a blob before the tool completes.

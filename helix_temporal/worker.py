@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 from helix_temporal._diagnosis import look_up_namespace
 from helix_temporal._setting_rules import redacted
 from helix_temporal.agents import Agent
+from helix_temporal.agents._checks import check_type
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -59,11 +60,19 @@ class HelixWorker:
             ...
 
     Args:
+        client: Connected with the plugin.
+        plugin: By default the client's.
         drain: Seconds that running activities have to end when the worker stops.
         options: Further arguments for `temporalio.worker.Worker`.
+
+    Raises:
+        InvalidConfigError: The client has no `HelixPlugin`, or another than ``plugin``.
     """
 
-    def __init__(self, client: Client, plugin: HelixPlugin, *, drain: float = 10.0, **options: Any) -> None:
+    def __init__(
+        self, client: Client, plugin: HelixPlugin | None = None, *, drain: float = 10.0, **options: Any
+    ) -> None:
+        plugin = _plugin_of(client, plugin, options.get("plugins", ()))
         self._client, self._plugin = client, plugin
         self._health = _HealthFile(plugin.settings.health_file)
         options.setdefault("task_queue", plugin.settings.task_queue)
@@ -100,6 +109,28 @@ class HelixWorker:
         finally:
             await self._health.stop()
             await self._plugin.backends.close()
+
+
+def _plugin_of(client: Client, wanted: HelixPlugin | None, own: Sequence[Any]) -> HelixPlugin:
+    """The plugin that a worker of this client would have.
+
+    Args:
+        client: The worker's.
+        wanted: The one that it should be; None for any.
+        own: Further plugins of the worker.
+    """
+    check_type(client, Client, "client")
+    if wanted is not None:
+        check_type(wanted, HelixPlugin, "plugin")
+    there = [*client.config(active_config=True)["plugins"], *own]
+    for each in there:
+        if isinstance(each, HelixPlugin) and wanted in {None, each}:
+            return each
+    which = "no HelixPlugin" if wanted is None else "not the HelixPlugin that the worker is given"
+    raise InvalidConfigError(
+        f"the client has {which}: give it to Client.connect (plugins=[plugin]), or make both with "
+        "helix_temporal.worker.connect(settings, agents)"
+    )
 
 
 class _HealthFile:

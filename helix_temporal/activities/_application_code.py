@@ -30,6 +30,7 @@ _BUGS: Final = (
     NotImplementedError,
     RecursionError,
     SyntaxError,
+    SystemExit,
     TypeError,
     ValueError,
 )
@@ -63,7 +64,7 @@ def application_code(what: str) -> Iterator[None]:
         yield
     except (HelixError, ApplicationError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not activity.in_activity():
             raise
         activity.logger.warning("%s failed", what, exc_info=error)

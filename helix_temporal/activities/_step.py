@@ -60,7 +60,7 @@ _SLICE_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Sizes in bytes: of texts and arguments that travel in results, and of one message."""
+    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries."""
 
     inline_text: int = 8 * 1024
     inline_arguments: int = 2 * 1024
@@ -130,6 +130,7 @@ class Stepper:
             NotArchivedError: The step stands, and may not count before it is archived; run it again.
             InvalidConfigError: The archive is required, and there is no cold tier.
             PayloadNotFoundError: What an input refers to is gone for good, and the step does not stand.
+            IdempotencyConflictError: A user's message has the id of another message.
         """
         self._check_archive(request)
         agent = self._agents.get(request.agent)
@@ -280,6 +281,7 @@ class Stepper:
 
         Raises:
             HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+            IdempotencyConflictError: One of them has the id of a message that is no user's.
         """
         if view.last_id_at_head != request.head.last_id:
             raise elsewhere(thread_id, request.head)

@@ -11,7 +11,7 @@ from temporalio import activity
 from helix_temporal.activities._context import workflow_run
 from helix_temporal.activities._slice_changes import after_step, differing
 from helix_temporal.agents import Agent
-from helix_temporal.errors import HeadMovedError
+from helix_temporal.errors import HeadMovedError, IdempotencyConflictError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Head, Kind, Record
@@ -171,7 +171,11 @@ class TurnAnswers:
         self.answers: dict[str, AnswerRef] = {}
 
     def follow(self, first: int, records: Sequence[Record]) -> None:
-        """Go on with the messages from position ``first`` on."""
+        """Go on with the messages from position ``first`` on.
+
+        Raises:
+            IdempotencyConflictError: One of the wanted ids belongs to a message that is no user's.
+        """
         for position, record in enumerate(records, first):
             if record.kind == Kind.USER:
                 if self._spoke:
@@ -180,6 +184,12 @@ class TurnAnswers:
                     self.open.append(record.id)
                 continue
             self._spoke = True
+            if record.id in self._wanted:
+                raise IdempotencyConflictError(
+                    f"message id {record.id!r} belongs to another message of the session, at position "
+                    f"{position}, which is no user's; send the message under an id of its own",
+                    message_id=record.id,
+                )
             if record.kind == Kind.ANSWER:
                 answer = AnswerRef(position=position, id=record.id)
                 self.answers |= dict.fromkeys(self.open, answer)

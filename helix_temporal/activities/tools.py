@@ -135,7 +135,7 @@ class ToolRunner:
             outcome = await tool.call(arguments, context)
         except (HelixError, ApplicationError):
             raise
-        except Exception as error:  # noqa: BLE001 (raised again, as less)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (raised again, as less)
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
             kind = type(error).__name__

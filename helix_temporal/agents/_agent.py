@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from helix_temporal.agents._calling import call
-from helix_temporal.agents._checks import check_count, check_list, check_name
+from helix_temporal.agents._checks import check_count, check_list, check_name, check_type
 from helix_temporal.agents._compaction import Compaction
 from helix_temporal.agents._context import ContextPolicy
 from helix_temporal.agents._model import Model, StreamingModel, check_model
@@ -52,6 +52,9 @@ class Hooks:
         before_user_message: Gets `BeforeUserMessage`; gives None to let it pass, other text for it, or
             a `UserMessageDecision`.
         after_user_message: Gets `AfterUserMessage`.
+
+    Raises:
+        InvalidConfigError: One is no function.
     """
 
     session_started: Hook | None = None
@@ -59,6 +62,12 @@ class Hooks:
     turn_completed: Hook | None = None
     before_user_message: Hook | None = None
     after_user_message: Hook | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            hook = getattr(self, each.name)
+            if hook is not None and not callable(hook):
+                raise InvalidConfigError(f"hook {each.name}: a function expected, got {type(hook).__name__}")
 
     def names(self) -> tuple[str, ...]:
         """Names of the hooks that are there."""
@@ -129,8 +138,10 @@ class Agent:
         check_model(self.model, f"agent {self.name!r}")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             raise InvalidConfigError(f"agent {self.name!r}: instructions must be text or a function")
-        if self.compaction is not None and not isinstance(self.compaction, Compaction):
-            raise InvalidConfigError(f"agent {self.name!r}: compaction must be a Compaction")
+        check_type(self.context, ContextPolicy, f"agent {self.name!r}: context")
+        if self.compaction is not None:
+            check_type(self.compaction, Compaction, f"agent {self.name!r}: compaction")
+        check_type(self.hooks, Hooks, f"agent {self.name!r}: hooks")
         check_count(self.max_steps, f"agent {self.name!r}: max_steps")
         if self.instructions_mode not in get_args(InstructionsMode):
             raise InvalidConfigError(

@@ -41,6 +41,16 @@ def check_list(value: object, what: str) -> None:
         raise InvalidConfigError(f"{what}: a list expected, got {type(value).__name__}")
 
 
+def check_type(value: object, kind: type, what: str) -> None:
+    """Refuse what is no instance of a class.
+
+    Raises:
+        InvalidConfigError: It is none.
+    """
+    if not isinstance(value, kind):
+        raise InvalidConfigError(f"{what}: {kind.__name__} expected, got {type(value).__name__}")
+
+
 def in_seconds(value: float | timedelta | None) -> float | None:
     """A time as a number of seconds; None stays None."""
     return value.total_seconds() if isinstance(value, timedelta) else value

@@ -280,6 +280,7 @@ def tool(
 def _outcome(result: Any, name: str) -> ToolOutcome:
     if isinstance(result, ToolOutcome):
         check_json(result.content, f"tool {name!r}: $")
+        _check_state(result.state, f"tool {name!r}: state")
         return result
     if isinstance(result, str):
         check_json(result, f"tool {name!r}: $")
@@ -292,3 +293,9 @@ def _outcome(result: Any, name: str) -> ToolOutcome:
         ) from error
     check_json(value, f"tool {name!r}: $")
     return ToolOutcome(dumps(value).decode())
+
+
+def _check_state(state: object, where: str) -> None:
+    if state is not None and not isinstance(state, Mapping):
+        raise InvalidMessageError(f"{where}: a dictionary expected, got {type(state).__name__}")
+    check_json(state, where)

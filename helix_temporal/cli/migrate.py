@@ -39,6 +39,7 @@ async def _migrate(settings: Settings, target: int | None, *, check: bool, sql: 
         statement_cache_size=settings.postgres_statement_cache_size,
     )
     try:
+        await backend.check_pooler()
         migrations = backend.migrations
         if sql:
             pending = await migrations.pending(target)

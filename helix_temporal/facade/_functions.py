@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from temporalio.client import Client
 
+from helix_temporal._arguments import typed_arguments
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
@@ -103,6 +104,7 @@ def get_default_storage() -> SessionStorage:
     return _process_default[0]
 
 
+@typed_arguments
 async def create_session(
     agent: Agent,
     *,
@@ -155,6 +157,7 @@ async def create_session(
     return _active_session(agent, storage, session)
 
 
+@typed_arguments
 async def resume_session(
     session_id: str,
     agent: Agent,
@@ -185,6 +188,7 @@ async def resume_session(
     return _active_session(agent, storage, found)
 
 
+@typed_arguments
 async def fork_session(
     session_id: str,
     agent: Agent,
@@ -237,6 +241,7 @@ async def fork_session(
     return _active_session(agent, storage, made)
 
 
+@typed_arguments
 async def delete_session(
     session_id: str,
     *,

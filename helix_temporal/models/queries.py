@@ -11,6 +11,7 @@ from pydantic import (
     model_serializer,
 )
 
+from helix_temporal.models._base import KnownFields
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
@@ -75,7 +76,7 @@ class OrderBy(StoredModel):
     direction: Literal["asc", "desc"] = "desc"
 
 
-class SessionQuery(StoredModel):
+class SessionQuery(StoredModel, KnownFields):
     """Which sessions to list; all filters must match.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._base import Model
+from helix_temporal.models._base import KnownFields, Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.children import ParentLink, Wake
@@ -172,7 +172,7 @@ class SubmitReply(Model):
         return "moved" if self.submission is None else self.submission.status
 
 
-class ForkFrom(Model):
+class ForkFrom(Model, KnownFields):
     """The thread that a new one begins as, up to a committed position (its end if None)."""
 
     thread_id: Id
@@ -187,7 +187,7 @@ class Receipt(Model):
     detail: str = ""
 
 
-class CallPolicy(Model):
+class CallPolicy(Model, KnownFields):
     """Time-outs and retries of the session's activities, in seconds, from the worker's settings."""
 
     store_start_to_close: float = 30.0

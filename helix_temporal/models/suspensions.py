@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, JsonValue
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models._base import Model
+from helix_temporal.models._base import KnownFields, Model
 from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, Usage, are_left_out
@@ -148,7 +148,7 @@ class Suspension(Model):
     children: tuple[ChildWait, ...] = ()
 
 
-class ToolApproval(Model):
+class ToolApproval(Model, KnownFields):
     """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
 
     approval_id: Annotated[str, Field(min_length=1, max_length=512)]

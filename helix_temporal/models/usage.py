@@ -22,7 +22,7 @@ from helix_temporal.models._amounts import (
     Text,
     Whole,
 )
-from helix_temporal.models._base import Model
+from helix_temporal.models._base import KnownFields, Model
 from helix_temporal.models.ids import Id
 
 UsageKind = Literal["tokens", "tool", "subagent", "custom"]
@@ -155,7 +155,7 @@ class StepRange(Model):
     max: Number | None = None
 
 
-class UsageQuery(Model):
+class UsageQuery(Model, KnownFields):
     """Which entries of all sessions.
 
     Attributes:

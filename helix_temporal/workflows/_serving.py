@@ -9,6 +9,7 @@ from helix_temporal.errors import (
     ColdTierBehindError,
     HeadMovedError,
     HelixError,
+    IdempotencyConflictError,
     PayloadNotFoundError,
     SessionInterruptedError,
 )
@@ -190,9 +191,8 @@ class Serving:
             # Refused before anything of the turn was in the thread.
             live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
-        except PayloadNotFoundError as gone:
-            live.waits.end()
-            await self._fail_without(gone, turn.run_id, start)
+        except (PayloadNotFoundError, IdempotencyConflictError) as failed:
+            await self._fail_without(failed, turn.run_id, start)
             return
         finally:
             if turn.caught_up is not None:
@@ -215,12 +215,19 @@ class Serving:
         else:
             await self._turn_over(turn, result, entries)
 
-    async def _fail_without(self, gone: PayloadNotFoundError, run_id: str, start: Head) -> None:
-        """The message whose content is gone fails alone; the turn does where a result of a tool is gone."""
+    async def _fail_without(
+        self, why: PayloadNotFoundError | IdempotencyConflictError, run_id: str, start: Head
+    ) -> None:
+        """The message whose content is gone, or whose id is another's, fails alone; the turn does where a
+        result of a tool is gone.
+        """
+        if isinstance(why, IdempotencyConflictError) and "message_id" not in why.facts:
+            raise why  # a store's, of the turn itself
+        self._live.waits.end()
         inbox = self._live.inbox
         finished = await self._cut(run_id, start)
-        lost = inbox.find(str(gone.facts.get("message_id")))
-        failed = AskResult(status=AskStatus.FAILED, error=describe(gone))
+        lost = inbox.find(str(why.facts.get("message_id")))
+        failed = AskResult(status=AskStatus.FAILED, error=describe(why))
         if lost is None and not finished:
             inbox.finish(failed)
             return

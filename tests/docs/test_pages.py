@@ -1,13 +1,16 @@
 """Pages that are true: their code runs, their links lead somewhere, their tables name what is there."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from helix_temporal import activities
 from helix_temporal.settings import Limits, Settings, Timeouts
 from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name
 
@@ -88,6 +91,32 @@ def test_the_page_of_settings_has_every_variable_and_no_other() -> None:
     }
     page = (ROOT / "docs" / "settings.md").read_text()
     assert set(re.findall(r"^\| `(HELIX_[A-Z0-9_]+)`", page, re.MULTILINE)) == known | {"HELIX_AGENTS"}
+
+
+def test_the_page_of_own_workflows_has_the_input_of_every_activity() -> None:
+    """Whoever calls one looks its input up there."""
+    page = (ROOT / "docs" / "own-workflow.md").read_text()
+    rows = re.findall(r"^\| `([A-Za-z]+)` \| (`[a-z_]+\(.*) \| (`models.*) \|$", page, re.MULTILINE)
+    found = {name: (set(words(calls)), set(words(modules))) for name, calls, modules in rows}
+    assert "ThreadActivities" in found
+    assert found == {name: activity_inputs(getattr(activities, name)) for name in found}
+
+
+def activity_inputs(holder: type) -> tuple[set[str], set[str]]:
+    """Its activities, each with the class of its input, and the modules of these classes."""
+    methods = {each: inspect.unwrap(getattr(holder, each)) for each in dir(holder)}
+    kinds = {
+        name: get_type_hints(method)["request"]
+        for name, method in methods.items()
+        if hasattr(getattr(holder, name), "__temporal_activity_definition")
+    }
+    calls = {f"{name}({kind.__name__})" for name, kind in kinds.items()}
+    return calls, {kind.__module__.removeprefix("helix_temporal.") for kind in kinds.values()}
+
+
+def words(cell: str) -> list[str]:
+    """What is in backquotes in a cell of a table."""
+    return re.findall(r"`([^`]+)`", cell)
 
 
 def test_every_decision_is_in_the_list() -> None:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 from helix_temporal.cli._app import app
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres._migrations import released
+from tests._pgbouncer import pgbouncer
 
 LATEST = released()[-1].version
 
@@ -70,6 +71,27 @@ def test_what_is_wrong_is_one_line(variables: dict[str, str], changes: dict[str,
     assert error in failed.output
     assert "hunter2" not in failed.output
     assert len(failed.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check",), ("--sql",)])
+def test_a_pooler_in_statement_mode_is_refused(variables: dict[str, str], arguments: tuple[str, ...]) -> None:
+    """With the words of a worker's start: it takes no transaction, so nothing would be migrated."""
+    with pgbouncer(variables["HELIX_POSTGRES_DSN"], "statement") as dsn:
+        failed = migrate({**variables, "HELIX_POSTGRES_DSN": dsn}, *arguments)
+    assert failed.exit_code == 1
+    assert "InvalidConfigError: PostgreSQL at" in failed.output
+    assert "a pooler in statement mode stands between; set its pool_mode to" in failed.output
+
+
+def test_a_pooler_that_loses_prepared_statements_is_refused(variables: dict[str, str]) -> None:
+    """Workers with these settings would not start either."""
+    with pgbouncer(variables["HELIX_POSTGRES_DSN"]) as dsn:
+        pooled = {**variables, "HELIX_POSTGRES_DSN": dsn}
+        refused = migrate({**pooled, "HELIX_POSTGRES_STATEMENT_CACHE_SIZE": "256"})
+        taken = migrate(pooled)
+    assert refused.exit_code == 1
+    assert "HELIX_POSTGRES_STATEMENT_CACHE_SIZE" in refused.output
+    assert taken.exit_code == 0
 
 
 def test_a_target_that_is_not_there_is_refused(variables: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import uvicorn
+from temporalio.client import Client
 
 from helix_temporal._converter import user_data_converter
 from helix_temporal.client import SessionClient
@@ -45,18 +46,21 @@ async def served(app: Any) -> AsyncIterator[int]:
         await serving
 
 
-class _NoServer:
+class _NoServer(Client):
     """In the place of Temporal's client, where nothing is asked of Temporal."""
 
     data_converter = user_data_converter(None)
 
-    def config(self, *, active_config: bool = False) -> dict[str, Any]:
+    def __init__(self) -> None:
+        pass
+
+    def config(self, *, active_config: bool = False) -> Any:
         return {"plugins": []}
 
 
 def streams_alone(store: StreamStore) -> SessionClient:
     """A client that only reads streams: it has no server to talk to."""
-    return SessionClient(_NoServer(), policy=CallPolicy(), streams=store)  # type: ignore[arg-type]
+    return SessionClient(_NoServer(), policy=CallPolicy(), streams=store)
 
 
 async def write(store: StreamStore, *chunks: ChunkBase, run_id: str = "r1", stream: str = "s1") -> None:

@@ -25,6 +25,7 @@ from helix_temporal.agents import Agent, ScriptedModel, agent_tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings, Timeouts
+from helix_temporal.worker import HelixWorker, connect
 from helix_temporal.workflows import WORKFLOWS
 
 INTERVALS = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
@@ -191,3 +192,25 @@ def test_agents_that_are_no_list_of_agents_are_refused(agents: Any, said: str) -
     """The brackets were forgotten, or names given."""
     with pytest.raises(InvalidConfigError, match=said):
         HelixPlugin(agents=agents)
+
+
+async def test_settings_that_are_none_are_refused() -> None:
+    """A dictionary of them, as for other libraries."""
+    given: Any = {"temporal_address": "127.0.0.1:1"}
+    with pytest.raises(InvalidConfigError, match="settings: Settings expected, got dict"):
+        HelixPlugin(given)
+    with pytest.raises(InvalidConfigError, match="settings: Settings expected, got dict"):
+        await connect(given)
+
+
+async def test_a_worker_of_a_client_without_the_plugin_is_refused_with_what_to_do() -> None:
+    """It would serve nothing, and Temporal's own error says that activities are missing."""
+    plain = await Client.connect("127.0.0.1:1", lazy=True)
+    with pytest.raises(InvalidConfigError, match=r"no HelixPlugin: give it to Client.connect \(plugins="):
+        HelixWorker(plain)
+    with pytest.raises(InvalidConfigError, match="not the HelixPlugin that the worker is given"):
+        HelixWorker(plain, HelixPlugin())
+    with pytest.raises(InvalidConfigError, match="client: Client expected, got HelixPlugin"):
+        HelixWorker(HelixPlugin())  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfigError, match="plugin: HelixPlugin expected, got Settings"):
+        HelixWorker(plain, Settings())  # type: ignore[arg-type]

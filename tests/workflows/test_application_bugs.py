@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -86,6 +87,10 @@ def _typo(_: Any) -> str:
     raise AttributeError("'Customer' object has no attribute 'nmae'")
 
 
+def _leave(_: Any) -> str:
+    sys.exit(4)
+
+
 def _counts(_: Any) -> int:
     raise ZeroDivisionError("division by zero")
 
@@ -110,6 +115,19 @@ async def misspell() -> str:
     return {"a": "b"}["c"]
 
 
+@tool(attempts=9)
+async def leave() -> str:
+    """Ends the program, as a script's main function does."""
+    LEFT.append(1)
+    sys.exit(3)
+
+
+@tool(attempts=9)
+def leave_thread() -> str:
+    """The same in a thread."""
+    sys.exit("no such order")
+
+
 @tool(attempts=1, timeout=1)
 async def dawdle() -> str:
     """Takes its time."""
@@ -132,10 +150,14 @@ class Caller:
 
 
 MISSPELT: list[int] = []
+LEFT: list[int] = []
 AGENTS = [
     Agent(name="finding", model=Caller(), tools=[find]),
     Agent(name="reserved", model=Caller(), tools=[find], hide_errors=True),
     Agent(name="bugged", model=Caller(), tools=[misspell]),
+    Agent(name="leaving", model=Caller(), tools=[leave]),
+    Agent(name="leaving-thread", model=Caller(), tools=[leave_thread]),
+    Agent(name="leaving-hook", model=AWAY, hooks=Hooks(before_user_message=_leave)),
     Agent(name="dawdling", model=Caller(), tools=[dawdle]),
     Agent(name="keyless", model=KEYLESS),
     Agent(name="endless", model=ENDLESS),
@@ -253,6 +275,26 @@ async def test_a_bug_in_a_tool_is_tried_three_times(served: Served, unique: str)
     result = await served.sessions.ask(unique, "hello", agent="bugged", timeout=30)
     assert result.text == "The tool failed: tool 'misspell': KeyError: 'c'"
     assert len(MISSPELT) == 3
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("leaving", "The tool failed: tool 'leave': SystemExit: 3"),
+        ("leaving-thread", "The tool failed: tool 'leave_thread': SystemExit: no such order"),
+    ],
+)
+async def test_a_tool_that_exits_is_named(served: Served, unique: str, agent: str, said: str) -> None:
+    """It is a bug like another: it was tried at all attempts, and told as ``SystemExit: 3`` of nobody."""
+    assert (await served.sessions.ask(unique, "hello", agent=agent, timeout=30)).text == said
+    assert len(LEFT) <= 3
+
+
+async def test_a_hook_that_exits_refuses_its_message(served: Served, unique: str) -> None:
+    """As one with any other bug."""
+    result = await served.sessions.ask(unique, "hello", agent="leaving-hook", timeout=30)
+    assert result.error is not None
+    assert "hook before_user_message of agent 'leaving-hook': SystemExit: 4" in result.error
 
 
 async def test_a_tool_that_takes_too_long_is_named_with_its_time(served: Served, unique: str) -> None:

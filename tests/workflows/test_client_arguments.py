@@ -10,6 +10,7 @@ from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
     AgentMismatchError,
+    InvalidConfigError,
     InvalidCursorError,
     InvalidIdError,
     InvalidRequestError,
@@ -56,17 +57,51 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
         (lambda s, i: s.ask(i, b"hello", agent="main"), "text: a string expected, got bytes"),
         (lambda s, i: s.send(i, 5, agent="main"), "text: a string expected, got int"),
         (lambda s, i: s.ask(i, "a", agent="main", metadata={"tier": 1}), r"metadata.tier: .*string, got int"),
-        (lambda s, i: s.ask(i, "a", agent="main", metadata=["x"]), "metadata: .*dictionary, got list"),
+        (
+            lambda s, i: s.ask(i, "a", agent="main", metadata=["x"]),
+            "metadata: a dictionary expected, got list",
+        ),
         (lambda s, i: s.ask(i, "a", agent="main", mode="news"), "mode: "),
         (lambda s, i: s.ask(i, "a", agent=""), "agent: its name expected .*, got ''"),
         (lambda s, i: s.ask(i, "a", agent=Agent(name="m", model=ScriptedModel(["b"]))), "agent: .*got Agent"),
-        (lambda s, i: s.ask(i, "a", agent="main", timeout="20"), "timeout: seconds expected, got str"),
+        (lambda s, i: s.ask(i, "a", agent="main", timeout="20"), "timeout: a number expected, got str"),
         (lambda s, i: s.ask(i, "", agent="main", timeout=20), "text is empty"),
         (lambda s, i: s.submit_tool_result(i, "call", error=5, agent="main"), "error: a string expected"),
         (lambda s, i: s.history(i, limit="many"), "limit: .*got str"),
         (lambda s, i: s.turns(i, start=-1), "start: .*got int"),
         (lambda s, i: s.fork(i, f"{i}-2", at=-1), "at: .*got int"),
         (lambda s, i: s.rewind_to_turn(i, "one", agent="main"), "turns: .*got str"),
+        (lambda s, i: s.rewind(i, {"position": 1}), "to: Head expected, got dict"),
+        (
+            lambda s, i: s.ask(i, "a", properties={"expire_at": 5}),
+            "properties: SessionProperties expected, got dict",
+        ),
+        (
+            lambda s, i: s.set_properties(i, {"expire_at": 5}),
+            "properties: SessionProperties expected, got dict",
+        ),
+        (lambda s, i: s.ask(i, "a", fork_from="t"), "fork_from: ForkFrom expected, got str"),
+        (lambda s, i: s.ask(i, "a", mode="news"), "mode: 'auto' or 'new' or .* expected, got str"),
+        (lambda s, i: s.submit_approval(i, {"approved": True}), "approval: ToolApproval expected, got dict"),
+        (lambda s, i: s.submit_tool_result(i, 5), "call: a string or PendingCall expected, got int"),
+        (lambda s, i: s.submit_tool_result(i, "c", parts=5), "parts: a list expected, got int"),
+        (lambda s, i: s.submit_tool_result(i, "c", wait=3.0), "wait: True or False expected, got float"),
+        (lambda s, i: s.turns(i, limit="1"), "limit: an integer expected, got str"),
+        (lambda s, i: s.turns(i, newest="1"), "newest: an integer expected, got str"),
+        (lambda s, i: s.turns(i, cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.history(i, cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.children(i, limit="1"), "limit: an integer expected, got str"),
+        (lambda s, i: s.list_sessions({"user_id": "u"}), "query: SessionQuery expected, got dict"),
+        (lambda s, i: s.list_sessions(userid="u"), "userid is no field of SessionQuery: user_id is meant"),
+        (lambda s, i: s.query_usage("s"), "query: UsageQuery expected, got str"),
+        (lambda s, i: s.query_usage(kind="x"), "kind is no field of UsageQuery: kinds is meant"),
+        (lambda s, i: s.wait_for_change(i, "1"), "version: an integer expected, got str"),
+        (lambda s, i: s.wait_for_change(i, timeout="1"), "timeout: a number expected, got str"),
+        (lambda s, i: s.delete(i, grace="1"), "grace: a number expected, got str"),
+        (lambda s, i: s.stop(i, abort="no"), "abort: True or False expected, got str"),
+        (lambda s, i: s.stream(i, after="now").__anext__(), "after: an integer or 'turn' expected, got str"),
+        (lambda s, i: s.stream(i, until="end").__anext__(), "until: 'turn' or 'closed' expected, got str"),
+        (lambda s, i: s.session(i, agent=Agent).ask("a"), "agent: a string expected, got type"),
     ],
 )
 async def test_what_does_not_fit_is_refused_by_an_error_of_the_pack(
@@ -85,7 +120,7 @@ async def test_an_error_names_its_type_once(stand: Stand, sid: str) -> None:
     assert str(caught.value).startswith(f"thread {sid!r}")
 
 
-@pytest.mark.parametrize("session_id", [None, 5, b"s"])
+@pytest.mark.parametrize("session_id", [None, 5, b"s", {"id": "s"}])
 async def test_an_id_that_is_no_text_is_refused(stand: Stand, session_id: Any) -> None:
     """Also where nothing is to be started."""
     with pytest.raises(InvalidIdError):
@@ -94,6 +129,24 @@ async def test_an_id_that_is_no_text_is_refused(stand: Stand, session_id: Any) -
         await stand.sessions.status(session_id)
     with pytest.raises(InvalidIdError):
         await stand.sessions.history(session_id)
+    with pytest.raises(InvalidIdError):
+        await stand.sessions.submit_tool_result(session_id, "call", "result")
+    with pytest.raises(InvalidIdError):
+        await stand.sessions.resume(session_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"options": {"idle_timeout": 5}}, "options: SessionOptions expected, got dict"),
+        ({"policy": {"heartbeat": 5}}, "policy: CallPolicy expected, got dict"),
+        ({"client": "127.0.0.1:7233"}, "client: Client expected, got str"),
+    ],
+)
+async def test_a_client_is_made_of_the_right_things(stand: Stand, options: Any, said: str) -> None:
+    """Otherwise the first message would fail, with something obscure."""
+    with pytest.raises(InvalidConfigError, match=said):
+        SessionClient(**({"client": stand.served.client} | options))
 
 
 async def test_history_is_read_by_pages_in_both_directions(stand: Stand, sid: str) -> None:

@@ -21,6 +21,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import (
+    IdempotencyConflictError,
     InvalidIdError,
     InvalidMessageError,
     InvalidRequestError,
@@ -28,6 +29,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.sessions import (
+    AskResult,
     AskStatus,
     SessionInput,
     SessionOptions,
@@ -187,6 +189,42 @@ async def test_a_message_sent_again_beside_a_new_one_gets_its_own_answer(
     await held
     assert (await again).answer == first.answer
     assert (await fresh).text == "5: new"
+
+
+async def test_a_message_under_the_id_of_an_answer_is_refused(stand: Stand, desk: Desk, sid: str) -> None:
+    """It was told that its turn was interrupted, as a message is that was sent before and has no answer."""
+    first = await stand.sessions.ask(sid, "hello", agent="main", message_id="m-1")
+    assert first.answer is not None
+    with pytest.raises(IdempotencyConflictError, match=rf"{first.answer.id!r} belongs to another message"):
+        await stand.sessions.ask(sid, "next", message_id=first.answer.id)
+    assert (await stand.sessions.ask(sid, "next", message_id="m-2")).text == "3: next"
+    assert await stand.texts(sid) == ["hello", "1: hello", "next", "3: next"]
+
+
+async def test_a_message_under_the_id_of_an_answer_is_refused_alone(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Those that wait with it have their turn, and one that is sent again its own answer."""
+    first = await stand.sessions.ask(sid, "hello", agent="main", message_id="m-1")
+    assert first.answer is not None
+    await stand.finish(sid)
+    gate = Gate()
+    desk.scripts[sid] = gate.then()
+    held = asyncio.create_task(stand.sessions.ask(sid, "wait", agent="main"))
+    await gate.reached.wait()
+    named = {"taken": first.answer.id, "hello": "m-1", "new": "m-2"}
+    asks = [
+        asyncio.create_task(stand.sessions.ask(sid, text, message_id=each)) for text, each in named.items()
+    ]
+    await until_waiting(stand.sessions, sid, 3)
+    gate.opened.set()
+    await held
+    taken, again, fresh = await asyncio.gather(*asks, return_exceptions=True)
+    assert isinstance(taken, IdempotencyConflictError)
+    assert isinstance(again, AskResult)
+    assert again.answer == first.answer
+    assert isinstance(fresh, AskResult)
+    assert fresh.text == "5: new"
 
 
 async def test_a_message_is_forgotten_where_the_thread_is_cut(stand: Stand, sid: str) -> None:

@@ -2,6 +2,7 @@
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
 from helix_temporal.stores.postgres._adapter import AsyncpgAdapter, Database, as_adapter
+from helix_temporal.stores.postgres._check import check_pooler
 from helix_temporal.stores.postgres._migrations import PostgresMigrations
 from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.locks import PostgresLocks
@@ -62,6 +63,14 @@ class PostgresBackend:
     async def check(self) -> None:
         """Refuse a server or tables that would not do; see `PostgresThreads.check`."""
         await self.threads.check()
+
+    async def check_pooler(self) -> None:
+        """Refuse a pooler between that would fail each call later; `check` looks for one, too.
+
+        Raises:
+            InvalidConfigError: It allows no transactions, or loses the statements that are prepared by name.
+        """
+        await check_pooler(self.adapter)
 
     async def close(self) -> None:
         """Close all connections; a pool or adapter that was given stays open."""

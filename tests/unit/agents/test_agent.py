@@ -78,6 +78,10 @@ def test_facts_survive_the_wire() -> None:
         ({"tools": [print]}, "is no Tool; decorate the function with @tool"),
         ({"model": object()}, "needs a generate or a stream method"),
         ({"instructions": 5}, "instructions must be text or a function"),
+        ({"hooks": [print]}, "agent 'support': hooks: Hooks expected, got list"),
+        ({"hooks": {"turn_completed": print}}, "agent 'support': hooks: Hooks expected, got dict"),
+        ({"context": 20}, "agent 'support': context: ContextPolicy expected, got int"),
+        ({"compaction": True}, "agent 'support': compaction: Compaction expected, got bool"),
         ({"max_steps": 0}, "max_steps must be at least 1"),
         ({"instructions_mode": "new"}, "instructions_mode must be 'agent' or 'pinned'"),
     ],
@@ -86,6 +90,12 @@ def test_what_an_agent_may_not_be_is_refused(changes: dict[str, Any], message: s
     """At definition, not in a session."""
     with pytest.raises(InvalidConfigError, match=message):
         _an_agent(**changes)
+
+
+def test_a_hook_that_is_no_function_is_refused() -> None:
+    """At definition: in a session its failure would be a line in the log."""
+    with pytest.raises(InvalidConfigError, match="hook turn_completed: a function expected, got str"):
+        Hooks(turn_completed="log")  # type: ignore[arg-type]
 
 
 def test_agents_are_found_by_name() -> None:

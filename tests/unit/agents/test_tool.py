@@ -142,6 +142,27 @@ async def test_results_become_text_for_the_model(result: object, content: object
     assert (await given.call({}, a_context())).content == content
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"order": {"when": date(2025, 3, 14)}}, "not JSON: date at tool 'look': state.order.when"),
+        ({"seen": [1, {2}]}, r"not JSON: set at tool 'look': state.seen\[1\]"),
+        ({1: "a"}, "string keys expected, got int at tool 'look': state"),
+        (["a"], "tool 'look': state: a dictionary expected, got list"),
+    ],
+)
+async def test_a_state_that_is_not_json_is_named_with_its_tool_and_key(state: Any, said: str) -> None:
+    """Whoever reads it finds the line to mend."""
+
+    @tool
+    def look() -> ToolOutcome:
+        """Look."""
+        return ToolOutcome("", state=state)
+
+    with pytest.raises(InvalidMessageError, match=said):
+        await look.call({}, a_context())
+
+
 @pytest.mark.parametrize("result", [float("nan"), object(), "a\x00", ToolOutcome("\ud800"), {"n": 2**70}])
 async def test_results_that_no_store_keeps_are_refused(result: object) -> None:
     """Better here, with the tool's name, than in a store."""
