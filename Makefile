@@ -21,6 +21,10 @@ MINUTES ?= 30
 TESTS  ?= tests
 # What runs against other versions of the dependencies; providers of models have bounds of their own.
 BOUNDS  = $(if $(filter tests,$(TESTS)),tests/unit tests/contracts tests/workflows,$(TESTS))
+# LangChain's packages for Anthropic and OpenAI want newer versions of theirs than these tests are for.
+WITH_LANGCHAIN = $(foreach name,anthropic_langchain_any_conversation cut_streams_in_sessions failures langchain sessions, \
+    tests/adapters/test_$(name).py)
+PROVIDERS = $(filter-out $(WITH_LANGCHAIN),$(wildcard tests/adapters/test_*.py))
 PYTHON ?=
 # More than there are cores: many tests wait for servers and time-outs.
 JOBS   ?= 3
@@ -58,6 +62,10 @@ test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narro
 .PHONY: test-lowest
 test-lowest: setup ## The lowest dependencies that pyproject.toml allows.  PYTHON=… chooses one, TESTS=… narrows
 	PYTHON=$(PYTHON) .ci/bounds lowest -n $(JOBS) --dist loadscope $(BOUNDS) $(ARGS)
+
+.PHONY: test-providers
+test-providers: setup ## The lowest versions of the libraries of models' providers.  PYTHON=… chooses one
+	PYTHON=$(PYTHON) .ci/bounds providers -n $(JOBS) --dist loadscope $(PROVIDERS) $(ARGS)
 
 .PHONY: test-newest
 test-newest: setup ## The newest dependencies that there are.  PYTHON=… chooses one, TESTS=… narrows
