@@ -431,5 +431,5 @@ def test_a_compaction_that_makes_no_sense_is_refused(bad: dict[str, Any]) -> Non
 
 def test_what_is_no_compaction_is_refused() -> None:
     """``compaction=True`` would be silent otherwise."""
-    with pytest.raises(InvalidConfigError, match="compaction must be a Compaction"):
+    with pytest.raises(InvalidConfigError, match="compaction: Compaction expected, got bool"):
         Agent(name="a", model=Talk(None), compaction=True)  # type: ignore[arg-type]
