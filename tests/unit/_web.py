@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 
 from helix_temporal._converter import user_data_converter
 from helix_temporal.client import SessionClient
@@ -49,10 +50,12 @@ async def served(app: Any) -> AsyncIterator[int]:
 class _NoServer(Client):
     """In the place of Temporal's client, where nothing is asked of Temporal."""
 
-    data_converter = user_data_converter(None)
-
     def __init__(self) -> None:
         pass
+
+    @property
+    def data_converter(self) -> DataConverter:
+        return user_data_converter(None)
 
     def config(self, *, active_config: bool = False) -> Any:
         return {"plugins": []}
