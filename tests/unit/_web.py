@@ -51,11 +51,11 @@ class _NoServer(Client):
     """In the place of Temporal's client, where nothing is asked of Temporal."""
 
     def __init__(self) -> None:
-        pass
+        self._converter = user_data_converter(None)
 
     @property
     def data_converter(self) -> DataConverter:
-        return user_data_converter(None)
+        return self._converter
 
     def config(self, *, active_config: bool = False) -> Any:
         return {"plugins": []}
