@@ -153,8 +153,7 @@ class SessionClient(SessionDeleter):
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB.
             IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
-            InvalidIdError: The session's or the message's id is refused; also one that only a sub-agent's
-                session may have, where there is none to go on with.
+            InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
         """
         if agent is not None:
             await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})

@@ -358,7 +358,7 @@ class StateKeeper:
         async with _state_runs.beside(self.begin(request, kept, place)):
             yield
 
-    async def may_go_on(self, session_id: str, run_id: str) -> bool:
+    async def is_live(self, session_id: str, run_id: str) -> bool:
         """Whether a run has not ended, as far as this store knows."""
         run = await self._store.get_run(session_id, run_id)
         return run is None or run.status.live

@@ -335,14 +335,14 @@ class Stepper:
     async def _under_its_name(self, request: RunStepInput, view: StepView) -> RunStepInput:
         """A turn that a reset workflow begins anew goes on under the name that the thread has for it.
 
-        What its tools staged, and what was told of it, has that name.  Not if the session store has ended
-        it: it had more of the turn than the record.
+        What its tools staged, and what was told of it, has that name.  A run that the session store has
+        ended keeps its name to itself: the thread lost steps that the store had committed.
         """
         kept = state_of(view)
         is_newest = kept.changes is not None and kept.changes.turn <= request.head.position
         if kept.run is None or request.run_id in {None, kept.run} or not is_newest:
             return request
-        if self._states is not None and not await self._states.may_go_on(request.session_id, kept.run):
+        if self._states is not None and not await self._states.is_live(request.session_id, kept.run):
             return request
         return request.model_copy(update={"run_id": kept.run})
 

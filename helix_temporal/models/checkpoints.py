@@ -104,8 +104,8 @@ class StagedChange(StoredModel):
         merge_changes: The same change by key, for callers without patches: a list is added to the list
             that is there, anything else replaces what is there.
         timestamp: Changes are promoted in the order of (timestamp, tool call id).
-        result: Names the result that the change came with; it counts where the commit names it, too.
-            None: always.
+        result: Name of the tool's result that came with the change.  The change counts if the commit names
+            the result (`StepCommit.results`); with None it always counts.
     """
 
     tool_call_id: Id
@@ -135,8 +135,8 @@ class StepCommit(StoredModel):
 
     Attributes:
         promote: Apply and remove the step's staged changes.
-        results: Of changes that came with a named result these alone count, others are dropped.
-            None: all.
+        results: Names of the results that are in the thread.  A staged change that names another result is
+            dropped; with None nothing is dropped.
     """
 
     step_id: Id

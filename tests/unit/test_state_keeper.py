@@ -5,6 +5,7 @@ import contextlib
 import pytest
 
 from helix_temporal.activities._payloads import Payloads
+from helix_temporal.activities._state_runs import give_up_run
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
@@ -13,6 +14,7 @@ from helix_temporal.models._json import JsonObject
 from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
 from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.models.steps import (
     SaveValuesInput,
@@ -233,3 +235,14 @@ async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
     with pytest.raises(FencedError):
         await scene.keeper.suspended.record("s", scene.epoch, "r1", asks, head, waiting)
+
+
+async def test_a_run_is_live_until_it_has_ended() -> None:
+    """Also one that this store never heard of: it may have lost it."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    assert await scene.keeper.is_live("s", "r1")
+    assert await scene.keeper.is_live("s", "unknown")
+    await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch)
+    assert not await scene.keeper.is_live("s", "r1")
