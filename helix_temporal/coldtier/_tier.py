@@ -277,6 +277,13 @@ class TieredThreads:
 
     async def evict(self, thread_id: str, epoch: int) -> str:
         """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
+        outcome = await self._evict(thread_id, epoch)
+        # Mostly the last that a worker has to do with a thread for long.
+        self._archive.forget(thread_id)
+        self._windows.forget(thread_id)
+        return outcome
+
+    async def _evict(self, thread_id: str, epoch: int) -> str:
         for stored in (self._archive.remembered(thread_id), None):
             known = stored or await self._archive.manifest(thread_id)
             if known.manifest.epoch == epoch:

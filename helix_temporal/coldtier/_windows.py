@@ -65,6 +65,10 @@ class Windows:
             self._remember(thread_id, known)
         return known.ids[max(len(known.ids) - wanted, 0) :]
 
+    def forget(self, thread_id: str) -> None:
+        """Nobody is at work on the thread."""
+        self._known.pop(thread_id, None)
+
     def _remember(self, thread_id: str, known: _Known) -> None:
         self._known[thread_id] = known
         self._known.move_to_end(thread_id)

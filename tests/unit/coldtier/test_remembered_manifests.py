@@ -1,5 +1,6 @@
 """What a worker remembers of archives costs a bounded amount of memory, however many threads it serves."""
 
+import gc
 import tracemalloc
 
 import pytest
@@ -11,6 +12,7 @@ from helix_temporal.coldtier._codec import encode_manifest
 from helix_temporal.coldtier._layout import Layout
 from helix_temporal.coldtier._manifest import Manifest
 from helix_temporal.models.records import Head, Kind, Record
+from tests.unit.coldtier._tiers import Tiers
 
 THREADS = 200
 BODIES = 50_000
@@ -73,3 +75,18 @@ async def test_forgetting_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         await archive.manifest("t1")
         archive.forget("t1")
     assert archive.remembered("t0") is not None
+
+
+async def test_what_has_ended_takes_no_memory() -> None:
+    """A worker that has served twenty sessions, all closed, knows no more of them than of one."""
+    tiers = Tiers()
+
+    async def serve(thread_id: str) -> int:
+        author = await tiers.author(thread_id)
+        await author.turn()
+        await author.flush()
+        assert await tiers.threads.evict(thread_id, author.epoch) == "dropped"
+        return sum(type(each) is Manifest for each in gc.get_objects())
+
+    known = [await serve(f"t{number}") for number in range(20)]
+    assert known[-1] == known[0]
