@@ -26,7 +26,7 @@ from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
 from helix_temporal._updates import PASSING, Updates
 from helix_temporal.agents._checks import check_type
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -433,9 +433,16 @@ class SessionClient(SessionDeleter):
         """Wait until the present run ends, and how it ended.
 
         Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
             ForeignDeploymentError: It was started by another deployment.
+            temporalio.client.WorkflowFailureError: It was terminated.
         """
-        await self._updates.describe(session_id)
+        try:
+            await self._updates.describe(session_id)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise SessionNotFoundError(f"session {session_id!r} has no run") from error
+            raise
         return await self._updates.handle(session_id).result()
 
 
