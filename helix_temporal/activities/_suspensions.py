@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._step_rules import elsewhere, parse_state
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
@@ -256,17 +256,23 @@ async def results_behind(
     waiting: Sequence[WaitingCall],
     count: int,
 ) -> tuple[KnownCall, ...]:
-    """Results of all ``count`` calls of a step, where the thread has gone on from it with them."""
+    """Results of all ``count`` calls of a step, where the thread has gone on from it with them.
+
+    Raises:
+        HeadMovedError: It has, and they are no longer there: the record went back to an older copy.
+    """
     thread_id, stop = header.thread_id, step.position + count
+    if stop > header.head.position:
+        return ()
     records: list[Record] = []
-    while len(records) < count and stop <= header.head.position:
+    while len(records) < count:
         start = step.position + len(records)
         page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
         if not page.records:
             break
         records += page.records
     if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
-        return ()
+        raise elsewhere(thread_id, step)
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_state(header.slice).answered}
     known: list[KnownCall] = []

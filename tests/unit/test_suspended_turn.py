@@ -3,18 +3,20 @@
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 from helix_temporal.activities import Payloads, Stepper
 from helix_temporal.activities._step_rules import parse_state
-from helix_temporal.activities._suspensions import suspended_turn
+from helix_temporal.activities._suspensions import results_behind, suspended_turn
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import HeadMovedError, StoreUnavailableError
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.steps import RunStepInput, StepInput
 from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
 
 
@@ -24,9 +26,12 @@ async def sign(what: str) -> str:
     raise AssertionError(what)
 
 
-@pytest.mark.asyncio
-async def test_a_store_that_went_back_to_an_older_copy_is_opened_again() -> None:
-    """A failover between the open and its reading would else hand one turn's answers to another."""
+Asked = tuple[MemoryThreads, HotThreads, Payloads, HotHeader]
+
+
+@pytest_asyncio.fixture
+async def asked() -> Asked:
+    """A thread whose turn waits for a client, where it lies, and its header."""
     hot = MemoryThreads()
     threads, payloads = HotThreads(hot), Payloads(MemoryPayloads())
     model = ScriptedModel(
@@ -39,6 +44,13 @@ async def test_a_store_that_went_back_to_an_older_copy_is_opened_again() -> None
     )
     header = await hot.header("t")
     assert header
+    return hot, threads, payloads, header
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_went_back_to_an_older_copy_is_opened_again(asked: Asked) -> None:
+    """A failover between the open and its reading would else hand one turn's answers to another."""
+    _, threads, payloads, header = asked
     state = parse_state(header.slice)
     found = await suspended_turn(threads, payloads, header, state, {})
     assert found
@@ -48,3 +60,18 @@ async def test_a_store_that_went_back_to_an_older_copy_is_opened_again() -> None
     state = state.model_copy(update={"suspended": state.suspended.model_copy(update={"head": elsewhere})})
     with pytest.raises(StoreUnavailableError, match="opened again"):
         await suspended_turn(threads, payloads, replace(header, head=elsewhere), state, {})
+
+
+@pytest.mark.asyncio
+async def test_results_that_went_are_not_taken_for_results_that_never_were(asked: Asked) -> None:
+    """A workflow that was reset would ask people again, and what they answered before would be cut."""
+    hot, threads, payloads, waits = asked
+    copy = hot.backup()
+    result = Record(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
+    answer = Record(Kind.CALLS, "next", b"{}")
+    appended = await hot.append(StepAppend("t", 5, waits.head, (result,), answer, commits=False))
+    assert appended
+    assert appended.head.position == waits.head.position + 2
+    hot.restore(copy)
+    with pytest.raises(HeadMovedError, match="open it again"):
+        await results_behind(threads, payloads, appended.header, waits.head, (), 1)
