@@ -140,17 +140,21 @@ class Run:
     async def _end(self, people: People, sessions: list[Session]) -> None:
         """A last message in each session, then all of them are closed."""
         deadline = time.monotonic() + SETTLE_SECONDS
-        for session in sessions:
-            await people.ask(session, f"{session.id}-last", "note", lambda: time.monotonic() < deadline)
-        for session in sessions:
-            try:
-                await people.client.close(session.id)
-                async with asyncio.timeout(60):
-                    await people.client.result(session.id)
-            except (HelixError, TimeoutError, WorkflowFailureError) as error:
-                self._findings.violations.append(
-                    f"{session.id}: does not close: {type(error).__name__}: {error}"
-                )
+        await asyncio.gather(
+            *(
+                people.ask(session, f"{session.id}-last", "note", lambda: time.monotonic() < deadline)
+                for session in sessions
+            )
+        )
+        await asyncio.gather(*(self._close(people.client, session.id) for session in sessions))
+
+    async def _close(self, client: SessionClient, session_id: str) -> None:
+        try:
+            await client.close(session_id)
+            async with asyncio.timeout(60):
+                await client.result(session_id)
+        except (HelixError, TimeoutError, WorkflowFailureError) as error:
+            self._findings.violations.append(f"{session_id}: does not close: {type(error).__name__}: {error}")
 
     async def _judge(
         self, people: People, sessions: list[Session], faults: Faults, hot: HotStore, direct: dict[str, str]
