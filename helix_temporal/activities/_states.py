@@ -27,6 +27,7 @@ from helix_temporal.activities._state_place import (
 from helix_temporal.activities._state_saves import save_change
 from helix_temporal.activities._state_suspensions import SuspendedStates
 from helix_temporal.activities._state_turns import FinalAnswer, Turn, ending, with_changes
+from helix_temporal.activities._step_rules import went_elsewhere
 from helix_temporal.activities._tidying import asked_for
 from helix_temporal.errors import (
     IdempotencyConflictError,
@@ -301,7 +302,14 @@ class StateKeeper:
     async def _back(
         self, state: SessionState, header: HotHeader, *, asked: bool
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
-        """The thread was cut, or lost turns: the newest checkpoint that it still holds counts."""
+        """The thread was cut, or lost turns: the newest checkpoint that it still holds counts.
+
+        Raises:
+            StoreUnavailableError: Not the thread as it was opened lacks them, but an older copy of it.
+        """
+        facts = await self._threads.facts(header.thread_id)
+        if facts.head != header.head:
+            raise went_elsewhere(header.thread_id, header.head, facts.head)
         checkpoint = await held_checkpoint(self._store, self._threads, state.session_id, header)
         if checkpoint is not None:
             await go_back(self._store, state.session_id, checkpoint.id, header.epoch)

@@ -11,7 +11,7 @@ from temporalio import activity
 from helix_temporal.activities._context import workflow_run
 from helix_temporal.activities._slice_changes import after_step, differing
 from helix_temporal.agents import Agent
-from helix_temporal.errors import HeadMovedError, IdempotencyConflictError
+from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Head, Kind, Record
@@ -39,6 +39,14 @@ def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
     return HeadMovedError(
         f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
         "open it again"
+    )
+
+
+def went_elsewhere(thread_id: str, opened: Head, found: Head) -> StoreUnavailableError:
+    """The error for a store that went back to an older copy since the thread was opened."""
+    return StoreUnavailableError(
+        f"thread {thread_id!r}: opened at {opened.position}, it now ends at {found.position};"
+        " it is opened again"
     )
 
 

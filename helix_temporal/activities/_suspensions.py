@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step_rules import elsewhere, parse_state
+from helix_temporal.activities._step_rules import elsewhere, parse_state, went_elsewhere
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models._json import canonical
@@ -226,10 +226,7 @@ async def turn_under_way(threads: ThreadStore, header: HotHeader | ThreadFacts) 
         )
         if page.head != header.head or not page.records:
             # A store that went back to an older copy since it was opened holds somebody else's turn.
-            raise StoreUnavailableError(
-                f"thread {header.thread_id!r}: opened at {header.head.position}, it now ends at"
-                f" {page.head.position}; it is opened again"
-            )
+            raise went_elsewhere(header.thread_id, header.head, page.head)
         records += page.records
         position = page.first + len(page.records)
     if header.committed == 0:

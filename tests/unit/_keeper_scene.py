@@ -38,8 +38,12 @@ class Scene:
         reopen: Head | None = None,
         abandoned: str | None = None,
         tell: Callable[[str], Awaitable[None]] | None = None,
+        thread_then: dict[str, object] | None = None,
     ) -> tuple[Receipt, ...]:
-        """Open, or open again and keep the thread up to ``reopen``; what had to be put right."""
+        """Open, or open again and keep the thread up to ``reopen``; what had to be put right.
+
+        The thread's store goes back to ``thread_then`` before the state is looked at.
+        """
         self.epoch += 1
         heads = None if reopen is None else ReopenHeads(known=reopen, turn_start=reopen)
         request = OpenSessionInput(
@@ -49,6 +53,8 @@ class Scene:
             OpenThread("s", self.epoch, "o", create=Create.AUTO, rewind_to=reopen, slice=self._slice())
         )
         self.head = opened.header.head
+        if thread_then is not None:
+            self.backend.threads.restore(thread_then)
         return (await self.keeper.open(request, opened.header, self.kept, None, tell)).notes
 
     def backup(self) -> dict[str, Any]:

@@ -246,3 +246,16 @@ async def test_a_run_is_live_until_it_has_ended() -> None:
     assert await scene.keeper.is_live("s", "unknown")
     await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch)
     assert not await scene.keeper.is_live("s", "r1")
+
+
+async def test_a_state_does_not_follow_a_thread_that_went_back_since_it_was_opened() -> None:
+    """What the state stands at was taken for cut, since an older copy of the thread does not have it."""
+    scene = Scene()
+    await scene.open()
+    before = scene.backend.threads.backup()
+    await scene.turn("r1", values={"a": 1})
+    stands = await scene.state()
+    await scene.append("r2")
+    with pytest.raises(StoreUnavailableError, match="it is opened again"):
+        await scene.open(thread_then=before)
+    assert (await scene.state()).head == stands.head
