@@ -22,7 +22,7 @@ PATIENCE: Final = 2.0
 """Seconds that one write may take behind the work's back before the attempt goes on without a stream."""
 GRACE: Final = 0.5
 """Seconds that the work waits, at its end, for what is still to be written."""
-_LITTLE: Final = 0.02
+_LITTLE: Final = 0.1
 _FOR: Final = 5.0
 """So little does it wait, for so long, once a store has let it wait in vain."""
 BEAT: Final = 10.0
@@ -57,9 +57,14 @@ class Grace:
         """To wait now."""
         return _LITTLE if time.monotonic() < self._little_until else GRACE
 
-    def in_vain(self) -> None:
-        """The store did not answer in that time."""
-        self._little_until = time.monotonic() + _FOR
+    def in_vain(self, seconds: float) -> None:
+        """The store did not answer within ``seconds``.
+
+        Of a store that takes longer than the little time does a wait that short tell nothing: it would be
+        given up for as long as it is written to.
+        """
+        if seconds >= GRACE:
+            self._little_until = time.monotonic() + _FOR
 
 
 class _Joined:
@@ -151,9 +156,10 @@ class Outlet:
 
     async def soon(self, place: "asyncio.Future[int | None]") -> int | None:
         """Wait for what `watch` gave, but not for long."""
-        done, _ = await asyncio.wait([place], timeout=self._grace.seconds)
+        seconds = self._grace.seconds
+        done, _ = await asyncio.wait([place], timeout=seconds)
         if not done:
-            self._grace.in_vain()
+            self._grace.in_vain(seconds)
         return place.result() if done else None
 
     def piece(
@@ -177,14 +183,14 @@ class Outlet:
             FencedError: Somebody wrote under a higher fence.
         """
         self.put(*last)
-        last = (*again, *last)
+        last, seconds = (*again, *last), self._grace.seconds
         try:
-            async with asyncio.timeout(self._grace.seconds):
+            async with asyncio.timeout(seconds):
                 await self._idle.wait()
                 if self._off and self._open is not None and self.fenced is None and last:
                     await self._write(await self._open(), last)
         except TimeoutError as error:
-            self._grace.in_vain()
+            self._grace.in_vain(seconds)
             self._switch_off(error)
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             self._switch_off(error)
@@ -278,12 +284,17 @@ class Outlet:
         if isinstance(error, FencedError):
             self.fenced = error
         elif not self._off:
-            # The text of a foreign error may hold what must not be in a log.
-            said = str(error) if isinstance(error, HelixError) else ""
-            log.warning("stream of %s is off: %s: %s", self._what, type(error).__name__, said)
+            log.warning("stream of %s is off: %s", self._what, said_of(error))
         self._off = True
         self._waiting.clear()
         self._tell_of_nothing()
+
+
+def said_of(error: Exception) -> str:
+    """What a log may tell of it: the text of a foreign error may hold what must not be there."""
+    if isinstance(error, TimeoutError):
+        return "the stream's store did not take in time what was to be shown; the turn goes on unseen"
+    return f"{type(error).__name__}: {error}" if isinstance(error, HelixError) else type(error).__name__
 
 
 def _once(items: Sequence[Keyed]) -> list[Keyed]:

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from helix_temporal.activities import _chunks as made
 from helix_temporal.activities._context import attempt
-from helix_temporal.activities._outlet import Grace, Keyed, Outlet
+from helix_temporal.activities._outlet import Grace, Keyed, Outlet, said_of
 from helix_temporal.agents import Agent, ToolOutcome
-from helix_temporal.errors import FencedError, HelixError, StreamNotFoundError
+from helix_temporal.errors import FencedError, StreamNotFoundError
 from helix_temporal.models import chunks
 from helix_temporal.models.agents import (
     ModelEvent,
@@ -160,16 +160,16 @@ class Streaming:
     @contextlib.asynccontextmanager
     async def _briefly(self, session_id: str) -> AsyncIterator[None]:
         """What takes too long or fails is left out, and logged."""
+        seconds = self._grace.seconds
         try:
-            async with asyncio.timeout(self._grace.seconds):
+            async with asyncio.timeout(seconds):
                 yield
         except StreamNotFoundError:
             return
         except TimeoutError:
-            self._grace.in_vain()
+            self._grace.in_vain(seconds)
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
-            said = str(error) if isinstance(error, HelixError) else ""
-            log.warning("stream of session %r: %s: %s", session_id, type(error).__name__, said)
+            log.warning("stream of session %r: %s", session_id, said_of(error))
 
     async def _tell(
         self,

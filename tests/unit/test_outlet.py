@@ -1,11 +1,13 @@
 """Chunks on their way to a stream: whatever is put, the rest gets there and the work goes on."""
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
 
-from helix_temporal.activities._outlet import Keyed, Outlet
+from helix_temporal.activities import _outlet
+from helix_temporal.activities._outlet import Grace, Keyed, Outlet
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.models.chunks import Custom
 from helix_temporal.models.records import EMPTY
@@ -57,6 +59,42 @@ async def test_a_step_that_has_nothing_more_to_tell_keeps_its_stream(
             await outlet.settle()
             assert outlet.reached == 1
     assert caplog.text == ""
+
+
+class SlowStreams(MemoryStreams):
+    """A store whose writers open as late as is said."""
+
+    pause = 0.0
+
+    async def create_writer(self, *args: Any, **options: Any) -> Writing:
+        """The same, later."""
+        await asyncio.sleep(self.pause)
+        return await super().create_writer(*args, **options)
+
+
+async def test_one_slow_write_does_not_turn_streams_off_for_as_long_as_they_are_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Little patience is had with the store for a while; that it is never so quick is not its fault."""
+    monkeypatch.setattr(_outlet, "_FOR", 1.0)
+    streams, grace = SlowStreams(), Grace()
+
+    async def is_shown(number: int) -> bool:
+        async def opens() -> Writing:
+            return await streams.create_writer("s", agent_id="r")
+
+        async with Outlet(opens, "test", grace=grace) as outlet:
+            await outlet.settle(news(number))
+        return any(getattr(chunk, "data", None) == number for chunk in streams.get_chunks_sync("s"))
+
+    streams.pause = 2 * _outlet.GRACE
+    assert not await is_shown(0)
+    assert "did not take in time what was to be shown" in caplog.text
+    streams.pause = 2 * _outlet._LITTLE
+    for number in range(1, 40):
+        if await is_shown(number):
+            return
+    pytest.fail("nothing was shown any more")
 
 
 async def test_more_than_one_write_holds_is_written_in_several() -> None:
