@@ -41,9 +41,11 @@ class Place(NamedTuple):
     bucket: str
     key: str
     region: str
+    endpoint: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.operation} of {self.key!r} in bucket {self.bucket!r} (region {self.region})"
+        where = f"region {self.region}" + (f", {self.endpoint}" if self.endpoint else "")
+        return f"{self.operation} of {self.key!r} in bucket {self.bucket!r} ({where})"
 
 
 def code_of(body: bytes) -> str:

@@ -196,7 +196,7 @@ class S3Blobs:
                 await opening.result().close()
 
     def _place(self, operation: str, key: str) -> Place:
-        return Place(operation, self._config.bucket, key, self._config.region)
+        return Place(operation, self._config.bucket, key, self._config.region, self._config.endpoint)
 
 
 @contextlib.contextmanager

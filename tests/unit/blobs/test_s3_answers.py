@@ -67,7 +67,8 @@ async def test_refused_access_is_permanent_and_says_where(
 ) -> None:
     """A missing bucket or a denial is no missing object; an operator needs bucket, key and region."""
     stub.handler = stub.refuse(status, code)
-    with pytest.raises(ArchiveAccessError, match=r"'p/.*' in bucket 'bucket' \(region us-east-1\)") as caught:
+    where = r"'p/.*' in bucket 'bucket' \(region us-east-1, http:.*\)"
+    with pytest.raises(ArchiveAccessError, match=where) as caught:
         await call(stub_blobs)
     assert caught.value.facts["bucket"] == "bucket"
     assert caught.value.facts["status"] == status
