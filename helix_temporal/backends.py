@@ -120,7 +120,9 @@ class Backends:
         )
         payloads: PayloadStore = hot_payloads
         if self.blobs is None and settings.archive == "required":
-            raise InvalidConfigError("archive is 'required', and there is no cold tier: set s3_bucket")
+            raise InvalidConfigError(
+                "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
+            )
         if self.blobs is not None:
             self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
             payloads = self.tiered.payloads

@@ -68,17 +68,24 @@ def translate(error: Exception, where: str) -> HelixError:
         return InvalidConfigError(f"Redis at {where} refused the user or the password ({name})")
     if code in _PASSING:
         return StoreUnavailableError(f"Redis at {where} cannot answer now ({code}); repeat the call later")
-    if code in _CLUSTER:
-        return InvalidConfigError(f"Redis at {where} is a node of a cluster; set redis_cluster")
-    if code == "WRONGTYPE":
-        return InvalidConfigError(
-            f"Redis at {where} holds something else under a key of ours; give each application its own prefix"
-        )
-    if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
-        return InvalidConfigError(f"Redis at {where} is no cluster; unset redis_cluster")
+    if (amiss := _misconfigured(error, code)) is not None:
+        return InvalidConfigError(f"Redis at {where} {amiss}")
     if not isinstance(error, driver.ResponseError | driver.DataError):
         return _unanswered(error, where)
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
+
+
+def _misconfigured(error: Exception, code: str) -> str | None:
+    """What a setting has wrong, by an error that says so."""
+    if code in _CLUSTER:
+        return "is a node of a cluster; set redis_cluster"
+    if code == "WRONGTYPE":
+        return "holds something else under a key of ours; give each application its own prefix"
+    if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
+        return "is no cluster; unset redis_cluster"
+    if "DB index" in str(error):
+        return "has no such database; correct the number in redis_url"
+    return None
 
 
 def _unanswered(error: Exception, where: str) -> StoreUnavailableError:

@@ -265,6 +265,7 @@ async def test_scripts_are_sent_again_after_the_server_forgot_them(own_valkey: V
         ("NOPERM No permissions to run a command", InvalidConfigError),
         ("MOVED 1234 127.0.0.1:7000", InvalidConfigError),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", InvalidConfigError),
+        ("ERR DB index is out of range", InvalidConfigError),
         ("ERR unknown command 'EVALSHA', with args beginning with: 'secret'", UnsupportedServerError),
     ],
 )
