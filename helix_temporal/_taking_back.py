@@ -75,7 +75,9 @@ class TakingBack(SessionReader):
         """Cut the thread at an earlier head of a finished turn; its state goes back with it.
 
         Raises:
-            InvalidRequestError, HeadMovedError: ``to`` is not such a head.
+            InvalidRequestError: ``to`` is not the end of a finished turn.
+            HeadMovedError: The thread does not hold ``to``; or turns of it were lost, as is found only now:
+                see what stands, and ask again.
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
             TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
         """
@@ -96,7 +98,7 @@ class TakingBack(SessionReader):
 
         Raises:
             InvalidRequestError: There are not so many.
-            SessionNotFoundError, TimeoutError: As `rewind`.
+            HeadMovedError, SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
         return (await self._taken_back(session_id, request, agent, timeout)).head

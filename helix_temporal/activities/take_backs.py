@@ -56,6 +56,11 @@ class TakeBacks:
         done = [each for each in known if each.id == wanted.id]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
+        if request.known is not None and facts.head.position < request.known.position:
+            raise HeadMovedError(
+                f"thread {request.thread_id!r}: the session stood at {request.known.position}, the thread"
+                f" is at {facts.head.position}: turns behind that were lost; see what stands, and ask again"
+            )
         async with beating(self._beat_every):
             return await self._plan(request, wanted)
 

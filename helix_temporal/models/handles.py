@@ -210,12 +210,14 @@ class PlanTakeBackInput(Model):
     """How to carry a request out: read only.
 
     Attributes:
+        known: Where the session's workflow knows the thread to stand.
         epoch, tried: Of earlier versions, no longer looked at.
     """
 
     session_id: Id
     thread_id: Id
     request: TakeBackRequest
+    known: Head | None = None
     epoch: Epoch | None = None
     tried: bool = False
 

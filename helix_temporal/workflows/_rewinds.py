@@ -6,7 +6,7 @@ from typing import Any, Final
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
@@ -17,7 +17,12 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ReopenHeads, RewindResult, UserMessage
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.workflows._calls import TemporalCalls
-from helix_temporal.workflows._conversation import Conversation, open_conversation, remembered_if_unclear
+from helix_temporal.workflows._conversation import (
+    Conversation,
+    open_conversation,
+    remembered_if_unclear,
+    reopen,
+)
 from helix_temporal.workflows._finalise import describe
 from helix_temporal.workflows._inbox import Inbox
 
@@ -90,20 +95,35 @@ async def carry_out(
     Returns:
         The session as it is open now; None if nothing was changed.
     """
+    reopened = None
     try:
-        plan = await _plan(calls, talk, rewind.request)
+        try:
+            plan = await _plan(calls, talk, rewind.request)
+        except HeadMovedError:
+            if rewind.request.checkpoint is not None:
+                raise
+            # An older copy of the thread: turns that are counted on it would be others than those asked for.
+            stood, reopened = talk.head, await reopen(calls, talk, _as_it_stands(talk))
+            inbox.put_first(reopened.under_way)
+            if talk.head.position < stood.position:
+                raise
+            plan = await _plan(calls, talk, rewind.request)
         opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
         if isinstance(error, ActivityError) and not workflow.patched(_OUTLASTS):
             raise
         rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
-        return None
+        return reopened
     messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
     if opened is not None:
         inbox.put_first(opened.under_way)
     told: dict[str, Any] = {"messages": messages} if messages else {}
     rewind.result = TakeBackResult(done=True, head=plan.head, **told)
-    return opened
+    return opened or reopened
+
+
+def _as_it_stands(talk: Conversation) -> ReopenHeads:
+    return ReopenHeads(known=talk.head, turn_start=talk.head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +144,10 @@ class _Plan:
 
 async def _plan(calls: TemporalCalls, talk: Conversation, request: TakeBackRequest) -> _Plan:
     wanted = PlanTakeBackInput(
-        session_id=talk.request.session_id, thread_id=talk.request.thread_id, request=request
+        session_id=talk.request.session_id,
+        thread_id=talk.request.thread_id,
+        request=request,
+        known=talk.head,
     )
     return _Plan(await calls.plan_take_back(wanted), request.id in talk.tried)
 
@@ -139,7 +162,7 @@ async def _cut(
     if talk.tried:
         changes["tried"] = talk.tried
     # Whether or not it took effect: where the thread stands then, it is opened again.
-    heads, epoch, seed = ReopenHeads(known=talk.head, turn_start=talk.head), talk.handle.epoch, talk.seed()
+    heads, epoch, seed = _as_it_stands(talk), talk.handle.epoch, talk.seed()
     try:
         with remembered_if_unclear(calls, talk, heads):
             opened = await open_conversation(calls, talk.request.model_copy(update=changes))

@@ -9,10 +9,12 @@ import pytest_asyncio
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import HeadMovedError
 from helix_temporal.facade import resume_session
 from helix_temporal.models.facade import ResultEvent
 from helix_temporal.models.sessions import AskResult, AskStatus
 from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from tests.workflows._backups import RedisBackup
 from tests.workflows._desk import Answer, Gate, echo, first_tools_then
 from tests.workflows._shore import Shore, shore
 from tests.workflows.test_waits import LOCATE, WIPE, asks_once
@@ -182,3 +184,38 @@ async def _answer(sessions: SessionClient, name: str, call: PendingCall) -> None
     else:
         reply = await sessions.submit_tool_result(name, call, "in Bonn")
     assert reply.status == "submitted"
+
+
+async def asked(sea: Shore, name: str) -> RedisBackup:
+    """Three turns, and what Redis had after the first."""
+    backup = RedisBackup(sea.stand.served.plugin.settings)
+    await sea.sessions.ask(name, "one", agent="main")
+    await backup.take()
+    for text in ("two", "three"):
+        await sea.sessions.ask(name, text, agent="main", timeout=20)
+    return backup
+
+
+async def test_turns_are_taken_back_from_the_thread_and_not_from_an_older_copy(sea: Shore) -> None:
+    """A replica lagged when it took over: the one turn that was asked for was counted on what it had."""
+    name = sea.names[2]
+    backup = await asked(sea, name)
+    await backup.put_back()
+    await sea.sessions.rewind_to_turn(name, -1, agent="main")
+    assert await sea.users(name) == ["one", "two"]
+    assert (await sea.sessions.ask(name, "four")).text == "5: four"
+
+
+async def test_after_a_loss_turns_are_not_taken_back_that_nobody_meant(sea: Shore) -> None:
+    """Who takes back the newest turn, which is lost, does not mean the one before."""
+    name = sea.names[2]
+    backup = await asked(sea, name)
+    sea.proxy.refuse()
+    assert (await sea.sessions.ask(name, "four", timeout=20)).archived is False
+    await backup.put_back()
+    sea.proxy.refuse(False)
+    with pytest.raises(HeadMovedError, match="were lost"):
+        await sea.sessions.rewind_to_turn(name, -1, agent="main")
+    assert await sea.users(name) == ["one", "two", "three"]
+    await sea.sessions.rewind_to_turn(name, -1, agent="main")
+    assert await sea.users(name) == ["one", "two"]

@@ -66,7 +66,8 @@ def _check_answer(
 ) -> None:
     at = places.get(ask.id, [])
     if ask.taken_back:
-        if at:
+        # What was lost by then was not there to be taken back: a reset, which sends it again, may answer it.
+        if at and not _may_be_lost(ask, lost_hot):
             findings.violations.append(f"{ask.id}: taken back by a person, and there again")
         return
     if not at:
