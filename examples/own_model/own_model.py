@@ -28,7 +28,7 @@ async def main() -> None:
         sessions = SessionClient(client, task_queue=plugin.settings.task_queue)
         for text in ("I like mountains.", "And the sea."):
             answer = await sessions.ask("own-model", text, agent="rhymer")
-            print(f"you:   {text}\nmodel: {answer.text or answer.error}")
+            print(f"you:   {text}\nmodel: {answer.text or answer.error or answer.status}")
         await sessions.close("own-model")
 
 

@@ -40,7 +40,7 @@ async def buy(client: Client, queue: str, order: str) -> None:
     customer = SessionClient(client, task_queue=queue).session(order)
     for text in ("Where is it?", "And now?"):
         answer = await customer.ask(text)
-        print(f"customer: {text}\nclerk:    {answer.text or answer.error}")
+        print(f"customer: {text}\nclerk:    {answer.text or answer.error or answer.status}")
     await customer.close()
     print(f"[report: {await handle.result()}]")
 

@@ -16,7 +16,7 @@ async def main(session_id: str = "customer-42", *words: str) -> None:
     client, _ = await connect(settings)
     sessions = SessionClient(client, task_queue=settings.task_queue)
     answer = await sessions.ask(session_id, " ".join(words) or "Where is NL-20417?", agent="support")
-    print(answer.text or answer.error)
+    print(answer.text or answer.error or answer.status)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A bug is the same at every attempt, while what networks and providers raise may 
 text is cut: it may hold what the code was given, and histories are read by more people than logs are.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +21,15 @@ ATTEMPTS: Final = 3
 MAX_TEXT: Final = 500
 """Characters of an exception's text that leave the worker."""
 
+CODE_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+"""What such code may raise by itself; the last one unless `is_cancellation` says otherwise."""
+
 _BUGS: Final = (
     ArithmeticError,
     AssertionError,
     AttributeError,
     ImportError,
+    KeyboardInterrupt,
     LookupError,
     NameError,
     NotImplementedError,
@@ -33,6 +38,7 @@ _BUGS: Final = (
     SystemExit,
     TypeError,
     ValueError,
+    asyncio.CancelledError,
 )
 _PASSING: Final = (OSError, UnicodeError, json.JSONDecodeError)
 """`ValueError` all the same, but of what came over a network."""
@@ -43,10 +49,26 @@ def is_bug(error: BaseException) -> bool:
     return isinstance(error, _BUGS) and not isinstance(error, _PASSING)
 
 
-def told(error: BaseException) -> str:
-    """Type and text of an exception, cut."""
-    text = clean(str(error)).strip()
-    return f"{type(error).__name__}: {text[:MAX_TEXT]}" if text else type(error).__name__
+def is_cancellation(error: BaseException) -> bool:
+    """Whether the activity, or the task that runs the code, was cancelled; the exception passes then.
+
+    Code that waits for a task which somebody else cancelled raises the same exception.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    if activity.in_activity() and activity.is_cancelled():
+        return True
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def told(error: BaseException, *, hides: bool = False) -> str:
+    """Type and text of an exception, cut; the type alone if it ``hides`` the text."""
+    kind = type(error).__name__
+    if isinstance(error, asyncio.CancelledError):
+        kind = f"raised {kind}"  # by itself: nobody cancelled the call
+    text = "" if hides else clean(str(error)).strip()
+    return f"{kind}: {text[:MAX_TEXT]}" if text else kind
 
 
 @contextmanager
@@ -64,8 +86,8 @@ def application_code(what: str) -> Iterator[None]:
         yield
     except (HelixError, ApplicationError):
         raise
-    except (Exception, SystemExit) as error:
-        if not activity.in_activity():
+    except CODE_ERRORS as error:
+        if is_cancellation(error) or not activity.in_activity():
             raise
         activity.logger.warning("%s failed", what, exc_info=error)
         if is_bug(error):

@@ -9,6 +9,7 @@ from typing import Final
 
 from temporalio import activity
 
+from helix_temporal.activities._application_code import CODE_ERRORS, is_cancellation
 from helix_temporal.activities._step_rules import ModelStep, new_id, step_number
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.agents import Agent, Compaction, complete
@@ -124,7 +125,9 @@ class Summaries:
                     response = await _asked(step, compaction, asked, step_key)
                     used.append(response.usage or Usage())
                     text = _text_of(response, compaction)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the turn does not depend on it)
+        except CODE_ERRORS as error:  # whatever it is, the turn does not depend on it
+            if is_cancellation(error):
+                raise
             _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
             if activity.in_activity():
                 counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")

@@ -8,7 +8,14 @@ from typing import Any, Final, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.activities._application_code import ATTEMPTS, application_code, is_bug, told
+from helix_temporal.activities._application_code import (
+    ATTEMPTS,
+    CODE_ERRORS,
+    application_code,
+    is_bug,
+    is_cancellation,
+    told,
+)
 from helix_temporal.activities._context import attempt, beating
 from helix_temporal.activities._errors import typed
 from helix_temporal.activities._payloads import FAR, Payloads, payload_key
@@ -135,13 +142,14 @@ class ToolRunner:
             outcome = await tool.call(arguments, context)
         except (HelixError, ApplicationError):
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (raised again, as less)
+        except CODE_ERRORS as error:
+            if is_cancellation(error):
+                raise
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
-            kind = type(error).__name__
             raise ApplicationError(
-                f"tool {tool.name!r}: {kind if hides else told(error)}",
-                type=kind,
+                f"tool {tool.name!r}: {told(error, hides=hides)}",
+                type=type(error).__name__,
                 non_retryable=is_bug(error) and attempt() >= ATTEMPTS,
             ) from None
         async with self._used.tool(request, outcome, time.monotonic() - began, metrics):

@@ -43,10 +43,10 @@ async def complete(
 
     Raises:
         ModelStreamEndedError: The stream ended without a response; permanent at the third attempt.
-        InvalidMessageError: The model gave something that is no response.
+        InvalidMessageError: The model gave something that is no response, or no event of a stream.
     """
     if isinstance(model, StreamingModel):
-        return await _drain(_events(model, request), on_event)
+        return await _drain(_events(model, request), on_event, type(model).__name__)
     answer: Any = model.generate(request)
     response = await answer if inspect.isawaitable(answer) else answer
     if answer is response or not isinstance(response, ModelResponse):
@@ -126,7 +126,7 @@ def _is_plain(function: Callable[..., object]) -> bool:
     return not any(kind in said for kind in ("Awaitable", "Coroutine", "Future", "Task"))
 
 
-async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None) -> ModelResponse:
+async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None, model: str) -> ModelResponse:
     response: ModelResponse | None = None
     async with AsyncExitStack() as stack:
         close = getattr(stream, "aclose", None)
@@ -134,6 +134,10 @@ async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None) ->
             # A cancelled step must not leave the provider's connection to the garbage collector.
             stack.push_async_callback(close)
         async for event in stream:
+            if not isinstance(event, ModelEvent):
+                raise InvalidMessageError(
+                    f"{model}.stream yielded {type(event).__name__}, TextDelta or another ModelEvent expected"
+                )
             if isinstance(event, ModelResponse):
                 response = event
             if on_event is not None:

@@ -29,14 +29,13 @@ class ScriptedModel:
             call.
 
     Raises:
-        InvalidConfigError: The script is empty.
+        InvalidConfigError: The script is empty, or neither a list nor a function.
     """
 
     def __init__(
         self, script: Script, *, delay: float = 0.0, on_call: Callable[[ModelRequest], None] | None = None
     ) -> None:
-        if not callable(script) and not script:
-            raise InvalidConfigError("the script is empty: give at least one answer, or a function")
+        _check_script(script)
         self._script = script
         self._delay = delay
         self._on_call = on_call
@@ -73,6 +72,18 @@ class ScriptedModel:
             provider={**response.provider, STEP: number},
             stop_reason=response.stop_reason,
         )
+
+
+def _check_script(script: object) -> None:
+    if callable(script):
+        return
+    # A text is a sequence, too: of answers of one letter each.
+    if not isinstance(script, Sequence) or isinstance(script, str | bytes):
+        raise InvalidConfigError(
+            f"the script: a list of answers, or a function, expected, got {type(script).__name__}"
+        )
+    if not script:
+        raise InvalidConfigError("the script is empty: give at least one answer, or a function")
 
 
 def _next_number(messages: Sequence[Message]) -> int:

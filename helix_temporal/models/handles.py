@@ -116,7 +116,12 @@ class ShowSessionResult(Model):
 
 
 class ModelCalls(Model):
-    """Model calls that told what they used, of one session itself."""
+    """Model calls of one session itself that told what they used (``ModelResponse.usage``).
+
+    Attributes:
+        calls: How many; 0 with a model that reports no usage, however often it answered.
+        tokens: What they used, summaries with them.
+    """
 
     calls: int = 0
     tokens: Usage = Usage()
@@ -127,7 +132,7 @@ class SessionUsage(Model):
 
     Attributes:
         tokens: Of all that is in its thread: its answers, and results of its tools and sub-agents.
-        steps: Its answers in the thread.
+        steps: Its answers in the thread, also those that did not tell what they used.
         in_thread: Its own model calls whose answers are in the thread now, in finished turns.
         paid: Its own model calls whose answers came back, each attempt: also those of turns that were
             cancelled, cut or taken back, and of attempts that another one had overtaken.  Never fewer

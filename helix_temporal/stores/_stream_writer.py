@@ -81,6 +81,8 @@ class Writing:
         self, chunks: Sequence[ChunkBase], *, dedup_keys: Sequence[str | None] | None = None
     ) -> list[int]:
         """See `StreamWriter.write_many`."""
+        if not isinstance(chunks, Sequence):
+            raise InvalidRequestError(f"a list of chunks expected, got {type(chunks).__name__}")
         keys = [_key(each) for each in dedup_keys or [None] * len(chunks)]
         if len(keys) != len(chunks) or len(chunks) > MOST_CHUNKS:
             raise InvalidRequestError(
@@ -126,6 +128,8 @@ class Writing:
         return list((await appended(self._append, batch)).sequences)
 
     def _body(self, chunk: ChunkBase) -> bytes:
+        if not isinstance(chunk, ChunkBase):
+            raise InvalidRequestError(f"a chunk expected, got {type(chunk).__name__}")
         body = to_bytes(chunk, {**self._stamp, "timestamp": time.time_ns() // 1_000_000})
         check_size(body, self._max_bytes, chunk.type)
         return body

@@ -46,6 +46,15 @@ def test_the_snippet_of_the_readme_is_short() -> None:
     assert len([line for line in snippet.splitlines() if line.strip()]) <= 15
 
 
+def test_programs_print_something_of_a_turn_without_an_answer() -> None:
+    """One that ends at ``max_steps`` has neither text nor error: ``None`` tells nobody why."""
+    programs = [*ROOT.glob("examples/**/*.py"), *PAGES]
+    silent = [
+        name(each) for each in programs if re.search(r"text or answer\.error(?! or )", each.read_text())
+    ]
+    assert silent == []
+
+
 def test_the_readme_fits_on_two_screens() -> None:
     """Depth belongs to docs/."""
     assert len(README.read_text().splitlines()) <= 110

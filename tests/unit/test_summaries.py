@@ -316,6 +316,10 @@ def refuse(_: int) -> ModelResponse:
     return ModelResponse(content="I can't.", finish=Finish.REFUSAL)
 
 
+def drop(_: int) -> str:
+    raise asyncio.CancelledError
+
+
 def fail(_: int) -> str:
     raise RuntimeError("down")
 
@@ -325,7 +329,7 @@ def hang(_: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "how", [refuse, fail, hang, lambda _: "  "], ids=["refuses", "fails", "hangs", "empty"]
+    "how", [refuse, drop, fail, hang, lambda _: "  "], ids=["refuses", "drops", "fails", "hangs", "empty"]
 )
 async def test_a_summary_that_fails_never_fails_the_turn(how: Callable[[int], Any]) -> None:
     """The context is what it would be without; the next turn tries again."""

@@ -51,7 +51,7 @@ class Odd(Exception):  # noqa: N818 (an exception of a library that nobody knows
 class Failing:
     """A model that raises so often, then answers."""
 
-    error: Callable[[], Exception]
+    error: Callable[[], BaseException]
     times: int = 1000
     calls: dict[str, int] = field(default_factory=dict)
 
@@ -100,6 +100,8 @@ ENDLESS = Endless()
 BUSY = Failing(lambda: ModelUnavailableError("the provider is away"), times=4)
 ODD = Failing(lambda: Odd("come again"), times=4)
 AWAY = Failing(lambda: ConnectionError("connection refused"))
+DROPPED = Failing(lambda: asyncio.CancelledError("the pool is closed"))
+INTERRUPTED = Failing(KeyboardInterrupt)
 
 
 @tool(attempts=2)
@@ -125,7 +127,25 @@ async def leave() -> str:
 @tool(attempts=9)
 def leave_thread() -> str:
     """The same in a thread."""
+    LEFT.append(1)
     sys.exit("no such order")
+
+
+@tool(attempts=9)
+async def drop() -> str:
+    """Waits for a task that somebody else cancelled."""
+    LEFT.append(1)
+    task = asyncio.ensure_future(asyncio.sleep(60))
+    task.cancel("the pool is closed")
+    await task
+    return "there"
+
+
+@tool(attempts=9)
+def interrupt_thread() -> str:
+    """Raises what Ctrl-C does, in a thread."""
+    LEFT.append(1)
+    raise KeyboardInterrupt
 
 
 @tool(attempts=1, timeout=1)
@@ -157,6 +177,11 @@ AGENTS = [
     Agent(name="bugged", model=Caller(), tools=[misspell]),
     Agent(name="leaving", model=Caller(), tools=[leave]),
     Agent(name="leaving-thread", model=Caller(), tools=[leave_thread]),
+    Agent(name="dropping", model=Caller(), tools=[drop]),
+    Agent(name="dropping-reserved", model=Caller(), tools=[drop], hide_errors=True),
+    Agent(name="interrupting", model=Caller(), tools=[interrupt_thread]),
+    Agent(name="dropped", model=DROPPED),
+    Agent(name="interrupted", model=INTERRUPTED),
     Agent(name="leaving-hook", model=AWAY, hooks=Hooks(before_user_message=_leave)),
     Agent(name="dawdling", model=Caller(), tools=[dawdle]),
     Agent(name="keyless", model=KEYLESS),
@@ -192,6 +217,8 @@ async def served(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Async
         ("malformed", "ApplicationCodeError: model of agent 'malformed': ValidationError"),
         ("misspelt", "instructions of agent 'misspelt': AttributeError: 'Customer' object has no attribute"),
         ("counting", "context of agent 'counting': ZeroDivisionError: division by zero"),
+        ("dropped", "model of agent 'dropped': raised CancelledError: the pool is closed"),
+        ("interrupted", "model of agent 'interrupted': KeyboardInterrupt"),
     ],
 )
 async def test_a_bug_is_told_after_three_attempts(served: Served, unique: str, agent: str, said: str) -> None:
@@ -200,7 +227,7 @@ async def test_a_bug_is_told_after_three_attempts(served: Served, unique: str, a
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert said in result.error
-    assert set(KEYLESS.calls.values()) <= {3}
+    assert {made for model in (KEYLESS, DROPPED, INTERRUPTED) for made in model.calls.values()} <= {3}
     assert ENDLESS.calls in {0, 3}
 
 
@@ -280,14 +307,21 @@ async def test_a_bug_in_a_tool_is_tried_three_times(served: Served, unique: str)
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ("leaving", "The tool failed: tool 'leave': SystemExit: 3"),
-        ("leaving-thread", "The tool failed: tool 'leave_thread': SystemExit: no such order"),
+        ("leaving", "tool 'leave': SystemExit: 3"),
+        ("leaving-thread", "tool 'leave_thread': SystemExit: no such order"),
+        ("dropping", "tool 'drop': raised CancelledError: the pool is closed"),
+        ("dropping-reserved", "tool 'drop': raised CancelledError"),
+        ("interrupting", "tool 'interrupt_thread': KeyboardInterrupt"),
     ],
 )
-async def test_a_tool_that_exits_is_named(served: Served, unique: str, agent: str, said: str) -> None:
-    """It is a bug like another: it was tried at all attempts, and told as ``SystemExit: 3`` of nobody."""
-    assert (await served.sessions.ask(unique, "hello", agent=agent, timeout=30)).text == said
-    assert len(LEFT) <= 3
+async def test_a_tool_that_exits_or_cancels_itself_is_named(
+    served: Served, unique: str, agent: str, said: str
+) -> None:
+    """It is a bug like another: it was tried at all attempts, and told as ``Application error`` of nobody."""
+    LEFT.clear()
+    result = await served.sessions.ask(unique, "hello", agent=agent, timeout=30)
+    assert result.text == f"The tool failed: {said}"
+    assert len(LEFT) == 3
 
 
 async def test_a_hook_that_exits_refuses_its_message(served: Served, unique: str) -> None:

@@ -73,6 +73,22 @@ async def test_what_was_paid_and_what_is_in_the_thread_are_told_apart(place: Set
         assert used.paid.calls > used.in_thread.calls
 
 
+async def test_a_call_that_does_not_tell_what_it_used_counts_in_neither_number(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Many models that people write report no usage; their answers are counted by ``steps``."""
+    told = ModelResponse("told", usage=ONE)
+    desk.scripts[sid] = lambda request: (
+        told if request.messages[-1].text == "tell" else ModelResponse("silent")
+    )
+    await stand.sessions.ask(sid, "go", agent="main")
+    used = await stand.sessions.usage(sid)
+    assert (used.steps, used.in_thread.calls, used.paid.calls) == (1, 0, 0)
+    await stand.sessions.ask(sid, "tell", agent="main")
+    used = await stand.sessions.usage(sid)
+    assert (used.steps, used.in_thread.calls, used.paid.calls) == (2, 1, 1)
+
+
 async def _ended_in_a_tool(stand: Stand, desk: Desk, sid: str, how: str) -> None:
     """A turn whose first answer is in the thread, and whose tool runs when it is ended."""
     gate = Gate()

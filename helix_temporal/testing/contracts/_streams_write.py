@@ -169,6 +169,20 @@ class StreamWriting(StreamFixtures):
             Custom(event_name="e", data=float("nan"))
         assert await writer.write(a_delta("x")) == 1
 
+    async def test_what_is_no_chunk_is_refused(self, streams: StreamStore) -> None:
+        """A bare text is the usual mistake, and one chunk where many are written."""
+        writer = await writer_on(streams, an_id())
+        text: Any = "hello"
+        with pytest.raises(InvalidRequestError, match="a chunk expected, got str"):
+            await writer.write(text)
+        with pytest.raises(InvalidRequestError, match="a chunk expected, got str"):
+            await writer.write_split(text)
+        with pytest.raises(InvalidRequestError, match="a chunk expected, got dict"):
+            await writer.write_many([a_delta("x"), {"type": "text_delta", "delta": "y"}])  # type: ignore[list-item]
+        with pytest.raises(InvalidRequestError, match="a list of chunks expected, got TextDelta"):
+            await writer.write_many(a_delta("x"))  # type: ignore[arg-type]
+        assert await writer.write(a_delta("x")) == 1
+
     async def test_unknown_types_and_fields_are_kept(self, streams: StreamStore) -> None:
         """A newer producer, or an application, may write what this version does not know."""
         stream_id = an_id()

@@ -21,6 +21,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     ModelStreamEndedError,
 )
+from helix_temporal.models import chunks
 from helix_temporal.models.messages import Message
 from tests.unit.agents._play import a_request
 
@@ -88,6 +89,25 @@ async def test_a_model_that_returns_something_else_is_an_error() -> None:
         await complete(Wrong(), a_request(SAID))
 
 
+@pytest.mark.parametrize(
+    "event", ["hello", None, chunks.TextDelta(delta="hello")], ids=["str", "None", "chunk"]
+)
+async def test_a_stream_that_yields_something_else_is_an_error(event: Any) -> None:
+    """Nobody saw it: it was passed over, and users waited for the whole answer."""
+    seen: list[ModelEvent] = []
+
+    async def show(event: ModelEvent) -> None:
+        seen.append(event)
+
+    model = Streams(TextDelta("oh, "), event, ModelResponse("oh, hello"))
+    with pytest.raises(
+        InvalidMessageError, match=r"Streams.stream yielded \w+, TextDelta or another ModelEvent"
+    ):
+        await complete(model, a_request(SAID), show)
+    assert seen == [TextDelta("oh, ")]
+    assert model.closed
+
+
 async def test_a_script_answers_by_the_messages_not_by_the_calls() -> None:
     """A retry in another process gets the same answer."""
     model = ScriptedModel(["one", "two"])
@@ -122,6 +142,13 @@ def test_a_script_without_answers_is_refused() -> None:
     """It could answer nothing."""
     with pytest.raises(InvalidConfigError, match="the script is empty"):
         ScriptedModel([])
+
+
+@pytest.mark.parametrize("script", ["hello", b"hello", ModelResponse("hello"), iter(["hello"]), None])
+def test_a_script_that_is_no_list_is_refused(script: Any) -> None:
+    """A text was a list of answers of one letter each."""
+    with pytest.raises(InvalidConfigError, match="a list of answers, or a function, expected, got"):
+        ScriptedModel(script)
 
 
 async def test_a_script_may_be_a_function() -> None:
