@@ -68,6 +68,8 @@ PASSING: Final = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
+_LONGEST_CALL: Final = 3600.0
+"""Seconds that one call to the server may wait, which takes no number without end; it is made again."""
 CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _QUERIES: Final = 3
@@ -227,8 +229,9 @@ class Updates:
                 if left <= 0:
                     raise TimeoutError(await self._timed_out(session_id, update, timeout))
                 try:
+                    wait = min(left, _LONGEST_CALL)
                     result = await self._once(
-                        session_id, update, argument, result_type, start, left, update_id
+                        session_id, update, argument, result_type, start, wait, update_id
                     )
                 except _Again as again:
                     if again.ended:
