@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
+from temporalio import activity
 from temporalio.api.errordetails.v1 import QueryFailedFailure
 from temporalio.client import (
     Client,
@@ -52,7 +53,7 @@ from helix_temporal.models.sessions import (
     SubmitReply,
     UserMessage,
 )
-from helix_temporal.models.suspensions import PendingCall, SubmitInput
+from helix_temporal.models.suspensions import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
 from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskNotStartedError
 
@@ -219,7 +220,14 @@ class Updates:
         start: SessionInput | None,
         timeout: float,
     ) -> Any:
-        """Repeat one update under the same id until it has a final result or time is up."""
+        """Repeat one update under the same id until it has a final result or time is up.
+
+        Raises:
+            InvalidRequestError: It waits for a turn of the session whose tool asks for it.
+            TimeoutError: Time is up.
+        """
+        if _awaits_turn(update, argument):
+            self._refuse_own_tool(session_id, update)
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
@@ -246,6 +254,21 @@ class Updates:
                     update_id = _update_id(update, argument)
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
+
+    def _refuse_own_tool(self, session_id: str, update: str) -> None:
+        """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
+
+        Raises:
+            InvalidRequestError: This is such a tool.
+        """
+        if not activity.in_activity():
+            return
+        info, own = activity.info(), workflow_id(session_id, self._deployment.name)
+        if (info.workflow_id, info.workflow_namespace) == (own, self._client.namespace):
+            raise InvalidRequestError(
+                f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
+                "tool, so it can't be waited for from it; use send, or ask another session"
+            )
 
     def _place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
         """A place among this client's messages; an answer to a call does not wait for one."""
@@ -440,6 +463,13 @@ def _waits_for(pending: Sequence[PendingCall]) -> str:
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
     return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+
+
+def _awaits_turn(update: str, argument: object) -> bool:
+    """Whether an update has its result only once the turn that runs has ended."""
+    if isinstance(argument, SubmitInput):
+        return argument.wait or argument.call == RESUME
+    return update in {"ask", "take_back"}
 
 
 def _update_id(update: str, argument: Any) -> str | None:
