@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Final
 
@@ -84,6 +86,8 @@ _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
 
+_BOUNDED: Final[ContextVar[bool]] = ContextVar("_BOUNDED", default=False)
+
 
 class _Again(Exception):  # noqa: N818 (control flow, not an error)
     """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
@@ -137,12 +141,14 @@ class Updates:
     async def status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
 
+        Inside `within` it is made again until time is up.
+
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers.
             InvalidConfigError: The server does not have the client's namespace.
         """
-        for left in range(_QUERIES - 1, -1, -1):
+        for left in itertools.count(_QUERIES - 1, -1):
             began = time.monotonic()
             try:
                 return await self.look(session_id, _QUERY_SECONDS)
@@ -152,6 +158,9 @@ class Updates:
                     raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
                 if error.status not in PASSING:
                     raise
+                if is_bounded():
+                    await asyncio.sleep(_QUERY_AGAIN)
+                    continue
                 waited = time.monotonic() - began
                 why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
                 if why or without_worker(error):
@@ -210,6 +219,26 @@ class Updates:
         """
         with contextlib.suppress(RPCError):
             await self.describe(session_id)
+
+    @contextlib.asynccontextmanager
+    async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
+        """One deadline for all that a call does: also for what comes before its update, and after it.
+
+        Inside, nothing is given up earlier because no worker is there: one may come.
+
+        Raises:
+            TimeoutError: Time is up; told as `until` tells it.
+        """
+        limit, outside = asyncio.timeout(timeout), _BOUNDED.set(True)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(await self._timed_out(session_id, update, timeout)) from None
+        finally:
+            _BOUNDED.reset(outside)
 
     async def until(
         self,
@@ -463,6 +492,11 @@ def _waits_for(pending: Sequence[PendingCall]) -> str:
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
     return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+
+
+def is_bounded() -> bool:
+    """Whether this runs inside `Updates.within`, which ends it in time."""
+    return _BOUNDED.get()
 
 
 def _awaits_turn(update: str, argument: object) -> bool:
