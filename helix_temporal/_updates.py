@@ -45,7 +45,6 @@ from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
-    FailingCall,
     RewindResult,
     SendResult,
     SessionInfo,
@@ -308,17 +307,19 @@ class Updates:
     async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
-        failing, pending = await self._seen(session_id)
-        reasons = [_waits_for(pending), told(failing), await self.diagnosis.why(self.handle(session_id).id)]
-        return "; ".join([said, *filter(None, reasons)])
+        seen = await self._seen(session_id)
+        reasons = [] if seen is None else [_waits_for(seen.pending), told(seen.failing)]
+        reasons = [*filter(None, [*reasons, await self.diagnosis.why(self.handle(session_id).id)])]
+        if seen is None and not reasons:
+            reasons = ["the session did not answer a query either"]
+        return "; ".join([said, *reasons])
 
-    async def _seen(self, session_id: str) -> tuple[tuple[FailingCall, ...], tuple[PendingCall, ...]]:
-        """What fails and what is waited for, if the session tells it.  It explains an error, and is none."""
+    async def _seen(self, session_id: str) -> SessionInfo | None:
+        """What the session tells, None if it does not.  It explains an error, and is none."""
         try:
-            found = await self.look(session_id, 1.0)
+            return await self.look(session_id, 1.0)
         except (RPCError, WorkflowQueryFailedError, HelixError):
-            return (), ()
-        return found.failing, found.pending
+            return None
 
     async def _once(
         self,

@@ -102,3 +102,22 @@ async def test_an_answer_to_a_call_waits_for_a_worker(
     with pytest.raises(TimeoutError, match="no result of 'submit_tool_result' within 4 s"):
         await nobody.submit_tool_result(sid, "c", "r", timeout=4)
     assert time.monotonic() - began >= 4
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [("", "; the session did not answer a query either"), ("its worker is away", "; its worker is away")],
+)
+async def test_a_session_that_answers_no_query_either_is_told_where_nothing_else_is_known(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch, known: str, told: str
+) -> None:
+    """It said how long it had waited, and nothing that leads on."""
+
+    async def why(*_: object) -> str:
+        return known
+
+    monkeypatch.setattr(_diagnosis.Diagnosis, "why", why)
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    with pytest.raises(TimeoutError) as caught:
+        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    assert str(caught.value) == f"session {sid!r}: no result of 'ask' within 1 s{told}"
