@@ -87,15 +87,16 @@ class Answering(TakingBack):
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
             raise InvalidRequestError("one of result, error and parts expected")
-        session_id = await self._woken_from(session_id, agent)
-        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
-        if error is not None:
-            fields |= _as_error(error)
-        elif parts is not None:
-            fields |= await self._parts(session_id, list(parts), fields["by"])
-        elif result is not None:
-            fields |= await self._result(session_id, result, fields["by"])
-        return await self._submit(session_id, call, fields, agent, wait=wait, timeout=timeout)
+        async with self._updates.within(session_id, "submit_tool_result", timeout):
+            session_id = await self._woken_from(session_id, agent)
+            fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex}
+            if error is not None:
+                fields |= _as_error(error)
+            elif parts is not None:
+                fields |= await self._parts(session_id, list(parts), fields["by"])
+            elif result is not None:
+                fields |= await self._result(session_id, result, fields["by"])
+            return await self._submit(session_id, call, fields, agent, wait=wait, timeout=timeout)
 
     @typed_arguments
     async def submit_approval(
@@ -118,8 +119,11 @@ class Answering(TakingBack):
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex, "outcome": "approved"}
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
-        session_id = await self._woken_from(session_id, agent)
-        return await self._submit(session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout)
+        async with self._updates.within(session_id, "submit_tool_result", timeout):
+            session_id = await self._woken_from(session_id, agent)
+            return await self._submit(
+                session_id, approval.approval_id, fields, agent, wait=wait, timeout=timeout
+            )
 
     @typed_arguments
     async def resume(self, session_id: str, *, agent: str | None = None, timeout: float = 60.0) -> None:
@@ -131,8 +135,9 @@ class Answering(TakingBack):
             TimeoutError: No worker took it up in time, or its execution did not end.
             SessionNotFoundError: The session never ran.
         """
-        session_id = await self._woken_from(session_id, agent)
-        await self._submit(session_id, RESUME, {}, agent, wait=False, timeout=timeout)
+        async with self._updates.within(session_id, "submit_tool_result", timeout):
+            session_id = await self._woken_from(session_id, agent)
+            await self._submit(session_id, RESUME, {}, agent, wait=False, timeout=timeout)
 
     async def _woken_from(self, session_id: str, agent: str | None) -> str:
         """Who is started again: a sub-agent that ended while it waits is called by those above it."""

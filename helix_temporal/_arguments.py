@@ -78,14 +78,25 @@ def _check_argument(name: str, value: object, hint: Any) -> None:
 
     Raises:
         InvalidIdError: The argument is an id.
-        InvalidRequestError: It is any other.
+        InvalidRequestError: It is any other, or a time-out that is not above 0.
     """
     kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     if any(_is_of(value, kind) for kind in kinds):
+        _check_timeout(name, value)
         return
     wanted = " or ".join(_told(kind) for kind in kinds if kind is not NoneType)
     refusal = InvalidIdError if name.endswith("_id") else InvalidRequestError
     raise refusal(f"{name}: {wanted} expected, got {type(value).__name__}")
+
+
+def _check_timeout(name: str, value: object) -> None:
+    """Refuse a time-out in which nothing can happen, also NaN, which compares with nothing.
+
+    Raises:
+        InvalidRequestError: It is one.
+    """
+    if name == "timeout" and isinstance(value, int | float) and not value > 0:
+        raise InvalidRequestError(f"{name}: a number of seconds above 0 expected, got {value}")
 
 
 def _is_of(value: object, kind: Any) -> bool:

@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import contextlib
 import uuid
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from temporalio.client import Client, WorkflowHandle
@@ -11,7 +13,7 @@ from temporalio.service import RPCError
 from helix_temporal._arguments import typed_arguments
 from helix_temporal._diagnosis import Diagnosis, check_namespace
 from helix_temporal._direct import DirectReads, ReadableStores
-from helix_temporal._updates import root_error
+from helix_temporal._updates import is_bounded, root_error
 from helix_temporal.activities._packed_pages import unpack_page
 from helix_temporal.errors import (
     CheckpointNotFoundError,
@@ -65,6 +67,7 @@ _DIGITS: Final = 18
 _WORKFLOW_PAGE_BYTES: Final = 768 * 1024
 """Of a thread that is read whole by workflows: compressed, about as much as one result takes."""
 _AT_ONCE: Final = 4
+_TERMINATION: Final = timedelta(seconds=2)
 MAX_NEWEST: Final = 500
 """Turns that one page of the newest may have."""
 
@@ -438,7 +441,7 @@ class SessionReader:
                 memo=memo_of(self._deployment),
             )
             async with self._diagnosis.logged(workflow_id):
-                return await self._served(started)
+                return await (_awaited(started) if is_bounded() else self._served(started))
         except RPCError as error:
             check_namespace(self._client, error)
             raise
@@ -462,6 +465,17 @@ class SessionReader:
         finally:
             result.cancel()
             unserved.cancel()
+
+
+async def _awaited(started: WorkflowHandle[Any, Any]) -> Any:
+    """The result of a short workflow, which is terminated once nobody waits for it any more."""
+    try:
+        return await started.result()
+    except asyncio.CancelledError:
+        # Otherwise those of all calls that timed out would run once a worker comes.
+        with contextlib.suppress(RPCError):
+            await started.terminate("nobody waits for it any more", rpc_timeout=_TERMINATION)
+        raise
 
 
 def _position(cursor: str) -> int:

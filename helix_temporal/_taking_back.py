@@ -140,18 +140,19 @@ class TakingBack(SessionReader):
                 out under this id, and turns were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
-        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
-        taken = await self._taken_back(session_id, request, agent, timeout)
-        if not taken.messages:
-            raise InvalidRequestError(
-                f"session {session_id!r}: regeneration {request.id!r} was carried out, and turns were taken "
-                "back since; ask for another one"
-            )
-        start = self._input(session_id, agent)
-        message = taken.messages[-1]
-        if agent is not None:
-            message = message.model_copy(update={"agent": agent})
-        return await self._asked(session_id, message, start, timeout)
+        async with self._updates.within(session_id, "regenerate", timeout):
+            request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
+            taken = await self._taken_back(session_id, request, agent, timeout)
+            if not taken.messages:
+                raise InvalidRequestError(
+                    f"session {session_id!r}: regeneration {request.id!r} was carried out, and turns were "
+                    "taken back since; ask for another one"
+                )
+            start = self._input(session_id, agent)
+            message = taken.messages[-1]
+            if agent is not None:
+                message = message.model_copy(update={"agent": agent})
+            return await self._asked(session_id, message, start, timeout)
 
     @typed_arguments
     async def edit(
@@ -174,16 +175,19 @@ class TakingBack(SessionReader):
             ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
             InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
         """
-        turn = await self.find_turn(session_id, message_id)
-        edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
-        there = await self._described(target_id) is not None
-        await self._check_own(target_id, begins=not there)
-        if there and not await self._is_edit(target_id, turn, edited):
-            raise ThreadExistsError(f"thread {target_id!r} exists and is not this edit; choose another id")
-        origin = {"mode": "fork", "fork_from": ForkFrom(thread_id=session_id, at=turn.start.position)}
-        start = self._input(target_id, agent, **({} if there else origin))
-        message = UserMessage(id=edited, **await self._text(target_id, text, edited))
-        return await self._asked(target_id, message, start, timeout)
+        async with self._updates.within(target_id, "ask", timeout):
+            turn = await self.find_turn(session_id, message_id)
+            edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
+            there = await self._described(target_id) is not None
+            await self._check_own(target_id, begins=not there)
+            if there and not await self._is_edit(target_id, turn, edited):
+                raise ThreadExistsError(
+                    f"thread {target_id!r} exists and is not this edit; choose another id"
+                )
+            origin = {"mode": "fork", "fork_from": ForkFrom(thread_id=session_id, at=turn.start.position)}
+            start = self._input(target_id, agent, **({} if there else origin))
+            message = UserMessage(id=edited, **await self._text(target_id, text, edited))
+            return await self._asked(target_id, message, start, timeout)
 
     async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Final
 
+from temporalio import activity
 from temporalio.api.errordetails.v1 import QueryFailedFailure
 from temporalio.client import (
     Client,
@@ -42,7 +45,6 @@ from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
-    FailingCall,
     RewindResult,
     SendResult,
     SessionInfo,
@@ -52,7 +54,7 @@ from helix_temporal.models.sessions import (
     SubmitReply,
     UserMessage,
 )
-from helix_temporal.models.suspensions import PendingCall, SubmitInput
+from helix_temporal.models.suspensions import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
 from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskNotStartedError
 
@@ -68,6 +70,8 @@ PASSING: Final = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
+_LONGEST_CALL: Final = 3600.0
+"""Seconds that one call to the server may wait, which takes no number without end; it is made again."""
 CONTROL_SECONDS: Final = 60.0
 """How long ``stop`` and ``close`` wait for a worker."""
 _QUERIES: Final = 3
@@ -80,6 +84,8 @@ _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
 _CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+
+_BOUNDED: Final[ContextVar[bool]] = ContextVar("_BOUNDED", default=False)
 
 
 class _Again(Exception):  # noqa: N818 (control flow, not an error)
@@ -134,12 +140,14 @@ class Updates:
     async def status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
 
+        Inside `within` it is made again until time is up.
+
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers.
             InvalidConfigError: The server does not have the client's namespace.
         """
-        for left in range(_QUERIES - 1, -1, -1):
+        for left in itertools.count(_QUERIES - 1, -1):
             began = time.monotonic()
             try:
                 return await self.look(session_id, _QUERY_SECONDS)
@@ -149,6 +157,9 @@ class Updates:
                     raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
                 if error.status not in PASSING:
                     raise
+                if is_bounded():
+                    await asyncio.sleep(_QUERY_AGAIN)
+                    continue
                 waited = time.monotonic() - began
                 why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
                 if why or without_worker(error):
@@ -208,6 +219,26 @@ class Updates:
         with contextlib.suppress(RPCError):
             await self.describe(session_id)
 
+    @contextlib.asynccontextmanager
+    async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
+        """One deadline for all that a call does: also for what comes before its update, and after it.
+
+        Inside, nothing is given up earlier because no worker is there: one may come.
+
+        Raises:
+            TimeoutError: Time is up; told as `until` tells it.
+        """
+        limit, outside = asyncio.timeout(timeout), _BOUNDED.set(True)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(await self._timed_out(session_id, update, timeout)) from None
+        finally:
+            _BOUNDED.reset(outside)
+
     async def until(
         self,
         session_id: str,
@@ -217,7 +248,14 @@ class Updates:
         start: SessionInput | None,
         timeout: float,
     ) -> Any:
-        """Repeat one update under the same id until it has a final result or time is up."""
+        """Repeat one update under the same id until it has a final result or time is up.
+
+        Raises:
+            InvalidRequestError: It waits for a turn of the session whose tool asks for it.
+            TimeoutError: Time is up.
+        """
+        if _awaits_turn(update, argument):
+            self._refuse_own_tool(session_id, update)
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
@@ -227,8 +265,9 @@ class Updates:
                 if left <= 0:
                     raise TimeoutError(await self._timed_out(session_id, update, timeout))
                 try:
+                    wait = min(left, _LONGEST_CALL)
                     result = await self._once(
-                        session_id, update, argument, result_type, start, left, update_id
+                        session_id, update, argument, result_type, start, wait, update_id
                     )
                 except _Again as again:
                     if again.ended:
@@ -244,6 +283,21 @@ class Updates:
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
 
+    def _refuse_own_tool(self, session_id: str, update: str) -> None:
+        """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
+
+        Raises:
+            InvalidRequestError: This is such a tool.
+        """
+        if not activity.in_activity():
+            return
+        info, own = activity.info(), workflow_id(session_id, self._deployment.name)
+        if (info.workflow_id, info.workflow_namespace) == (own, self._client.namespace):
+            raise InvalidRequestError(
+                f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
+                "tool, so it can't be waited for from it; use send, or ask another session"
+            )
+
     def _place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
         """A place among this client's messages; an answer to a call does not wait for one."""
         if not isinstance(argument, UserMessage):
@@ -253,17 +307,19 @@ class Updates:
     async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
-        failing, pending = await self._seen(session_id)
-        reasons = [_waits_for(pending), told(failing), await self.diagnosis.why(self.handle(session_id).id)]
-        return "; ".join([said, *filter(None, reasons)])
+        seen = await self._seen(session_id)
+        reasons = [] if seen is None else [_waits_for(seen.pending), told(seen.failing)]
+        reasons = [*filter(None, [*reasons, await self.diagnosis.why(self.handle(session_id).id)])]
+        if seen is None and not reasons:
+            reasons = ["the session did not answer a query either"]
+        return "; ".join([said, *reasons])
 
-    async def _seen(self, session_id: str) -> tuple[tuple[FailingCall, ...], tuple[PendingCall, ...]]:
-        """What fails and what is waited for, if the session tells it.  It explains an error, and is none."""
+    async def _seen(self, session_id: str) -> SessionInfo | None:
+        """What the session tells, None if it does not.  It explains an error, and is none."""
         try:
-            found = await self.look(session_id, 1.0)
+            return await self.look(session_id, 1.0)
         except (RPCError, WorkflowQueryFailedError, HelixError):
-            return (), ()
-        return found.failing, found.pending
+            return None
 
     async def _once(
         self,
@@ -437,6 +493,18 @@ def _waits_for(pending: Sequence[PendingCall]) -> str:
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
     return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+
+
+def is_bounded() -> bool:
+    """Whether this runs inside `Updates.within`, which ends it in time."""
+    return _BOUNDED.get()
+
+
+def _awaits_turn(update: str, argument: object) -> bool:
+    """Whether an update has its result only once the turn that runs has ended."""
+    if isinstance(argument, SubmitInput):
+        return argument.wait or argument.call == RESUME
+    return update in {"ask", "take_back"}
 
 
 def _update_id(update: str, argument: Any) -> str | None:

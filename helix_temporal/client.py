@@ -155,21 +155,22 @@ class SessionClient(SessionDeleter):
             IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
             InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
         """
-        if agent is not None:
-            await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
-        message_id = message_id or uuid.uuid4().hex
-        content = await self._text(thread_id or session_id, text, message_id)
-        message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
-        start = self._input(
-            session_id,
-            agent,
-            metadata=metadata,
-            mode=mode,
-            thread_id=thread_id,
-            fork_from=fork_from,
-            properties=properties,
-        )
-        return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
+        async with self._updates.within(session_id, "ask", timeout):
+            if agent is not None:
+                await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
+            message_id = message_id or uuid.uuid4().hex
+            content = await self._text(thread_id or session_id, text, message_id)
+            message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+            start = self._input(
+                session_id,
+                agent,
+                metadata=metadata,
+                mode=mode,
+                thread_id=thread_id,
+                fork_from=fork_from,
+                properties=properties,
+            )
+            return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
 
     @typed_call
     def stream(
@@ -275,14 +276,15 @@ class SessionClient(SessionDeleter):
         started, this returns once it is open; what keeps it from opening is raised, as a
         `SessionExpiredError`.  Otherwise raises as `ask`.
         """
-        if agent is not None:
-            await self._check_own(session_id)
-        message_id = message_id or uuid.uuid4().hex
-        content = await self._text(session_id, text, message_id)
-        message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
-        start = self._input(session_id, agent, metadata=metadata, properties=properties)
-        await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
-        return message_id
+        async with self._updates.within(session_id, "send_message", timeout):
+            if agent is not None:
+                await self._check_own(session_id)
+            message_id = message_id or uuid.uuid4().hex
+            content = await self._text(session_id, text, message_id)
+            message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+            start = self._input(session_id, agent, metadata=metadata, properties=properties)
+            await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
+            return message_id
 
     @typed_arguments
     async def set_properties(self, session_id: str, properties: SessionProperties) -> None:

@@ -113,6 +113,37 @@ async def test_what_does_not_fit_is_refused_by_an_error_of_the_pack(
     assert "InvalidRequestError" not in str(caught.value)
 
 
+@pytest.mark.parametrize("timeout", [float("nan"), float("-inf"), -1, -0.5, 0])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, i, t: s.ask(i, "a", agent="main", timeout=t),
+        lambda s, i, t: s.stream_ask(i, "a", agent="main", timeout=t).result(),
+        lambda s, i, t: s.session(i, agent="main").ask("a", timeout=t),
+        lambda s, i, t: s.send(i, "a", agent="main", timeout=t),
+        lambda s, i, t: s.submit_tool_result(i, "call", "result", agent="main", timeout=t),
+        lambda s, i, t: s.resume(i, agent="main", timeout=t),
+        lambda s, i, t: s.regenerate(i, agent="main", timeout=t),
+        lambda s, i, t: s.rewind_to_turn(i, 1, agent="main", timeout=t),
+        lambda s, i, t: s.wait_for_change(i, timeout=t),
+        lambda s, i, t: s.delete(i, timeout=t),
+    ],
+)
+async def test_a_timeout_that_is_not_above_0_is_refused(
+    stand: Stand, sid: str, call: Callable[[SessionClient, str, float], Awaitable[Any]], timeout: float
+) -> None:
+    """NaN was a `ValueError` of the standard library, and a negative one waited for two seconds."""
+    with pytest.raises(InvalidRequestError, match="timeout: a number of seconds above 0 expected, got "):
+        await call(stand.sessions, sid, timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e20])
+async def test_a_timeout_may_be_without_end(stand: Stand, sid: str, timeout: float) -> None:
+    """`wait_for_change` took it, and `ask` failed by an `OverflowError`."""
+    assert (await stand.sessions.ask(sid, "one", agent="main", timeout=timeout)).in_thread
+    assert (await stand.sessions.wait_for_change(sid, timeout=timeout)).turns == 1
+
+
 async def test_an_error_names_its_type_once(stand: Stand, sid: str) -> None:
     """What a session could not be opened by was told as ``ThreadNotFoundError: ThreadNotFoundError: …``."""
     with pytest.raises(ThreadNotFoundError) as caught:

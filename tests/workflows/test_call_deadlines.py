@@ -1,0 +1,123 @@
+"""``timeout`` is that of the whole call: also of the short workflows before and after its update."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from helix_temporal import _diagnosis, _updates
+from helix_temporal.agents import Agent, ScriptedModel
+from helix_temporal.client import SessionClient
+from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.testing.serving import session_worker
+from tests.workflows.conftest import Stand
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+Call = Callable[[SessionClient, str], Awaitable[Any]]
+
+LONG = "long " * 2000
+CALLS: dict[str, tuple[str, Call]] = {
+    "a short ask": ("ask", lambda s, i: s.ask(i, "hi", agent="main", timeout=2)),
+    "a long ask": ("ask", lambda s, i: s.ask(i, LONG, agent="main", timeout=2)),
+    "an ask of a sub-agent's session": (
+        "ask",
+        lambda s, i: s.ask(f"{i}>tool-1", "hi", agent="main", timeout=2),
+    ),
+    "a long message": ("send_message", lambda s, i: s.send(i, LONG, agent="main", timeout=2)),
+    "edit": ("ask", lambda s, i: s.edit(i, "m", "hi", f"{i}-2", agent="main", timeout=2)),
+    "regenerate": ("regenerate", lambda s, i: s.regenerate(i, agent="main", timeout=2)),
+    "submit_tool_result": (
+        "submit_tool_result",
+        lambda s, i: s.submit_tool_result(i, "c", "r", timeout=2),
+    ),
+    "a long result": (
+        "submit_tool_result",
+        lambda s, i: s.submit_tool_result(i, "c", LONG, agent="main", timeout=2),
+    ),
+    "submit_approval": (
+        "submit_tool_result",
+        lambda s, i: s.submit_approval(i, ToolApproval(approval_id="a", approved=True), timeout=2),
+    ),
+    "resume": ("submit_tool_result", lambda s, i: s.resume(i, timeout=2)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_without_a_worker_every_call_ends_in_its_time(stand: Stand, sid: str, name: str) -> None:
+    """Those with a short workflow took 19 s, and named that workflow and not the session."""
+    update, call = CALLS[name]
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    began = time.monotonic()
+    with pytest.raises(TimeoutError) as caught:
+        await call(nobody, sid)
+    assert time.monotonic() - began < 10
+    assert str(caught.value).startswith(f"session '{sid}")
+    assert f"no result of {update!r} within 2 s" in str(caught.value)
+    assert f"no worker polls task queue '{sid}-nobody'" in str(caught.value)
+
+
+async def test_a_long_message_waits_for_a_worker_as_a_short_one_does(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed where the worker came later than a read would wait for one."""
+    monkeypatch.setattr(_diagnosis, "_UNSERVED", 0.5)
+    monkeypatch.setattr(_diagnosis, "_UNSERVED_LOOK", 0.2)
+    settings = stand.served.plugin.settings.model_copy(update={"task_queue": f"{sid}-late"})
+    late = SessionClient(stand.served.client, task_queue=settings.task_queue)
+    asking = asyncio.create_task(late.ask(sid, LONG, agent="late", timeout=60))
+    await asyncio.sleep(3)
+    async with session_worker(settings, [Agent(name="late", model=ScriptedModel(["here"]))], drain=1.0):
+        assert (await asking).text == "here"
+
+
+async def test_a_long_answer_is_fetched_within_the_time(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left after the turn is for the answer's text, not for waiting without end."""
+    stand.desk.scripts[sid] = lambda _: LONG * 20
+
+    async def never(*_: object, **__: object) -> Any:
+        await asyncio.Event().wait()
+
+    sessions = stand.client()
+    monkeypatch.setattr(sessions, "_history", never)
+    with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s"):
+        await sessions.ask(sid, "hello", agent="main", timeout=4)
+    monkeypatch.undo()
+    assert (await stand.sessions.history(sid)).items[-1].text == LONG * 20
+
+
+async def test_an_answer_to_a_call_waits_for_a_worker(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the session is asked for first gave up after 10 s, whatever the time-out."""
+    monkeypatch.setattr(_updates, "_QUERY_SECONDS", 0.5)
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    with pytest.raises(TimeoutError):
+        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="no result of 'submit_tool_result' within 4 s"):
+        await nobody.submit_tool_result(sid, "c", "r", timeout=4)
+    assert time.monotonic() - began >= 4
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [("", "; the session did not answer a query either"), ("its worker is away", "; its worker is away")],
+)
+async def test_a_session_that_answers_no_query_either_is_told_where_nothing_else_is_known(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch, known: str, told: str
+) -> None:
+    """It said how long it had waited, and nothing that leads on."""
+
+    async def why(*_: object) -> str:
+        return known
+
+    monkeypatch.setattr(_diagnosis.Diagnosis, "why", why)
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    with pytest.raises(TimeoutError) as caught:
+        await nobody.ask(sid, "hi", agent="main", timeout=1)
+    assert str(caught.value) == f"session {sid!r}: no result of 'ask' within 1 s{told}"
