@@ -25,7 +25,12 @@ async def _talk(client: SessionClient, number: int, turns: int, until: float, co
         for turn in range(turns):
             if time.monotonic() > until:
                 break
-            result = await client.ask(name, f"question {turn}", agent="desk", timeout=120)
+            try:
+                result = await client.ask(name, f"question {turn}", agent="desk", timeout=120)
+            except TimeoutError as error:
+                sys.stderr.write(f"{error}\n")
+                counts["not answered"] += 1
+                return
             counts["answered" if result.status is AskStatus.ANSWERED else "not answered"] += 1
         await client.close(name)
         counts["sessions"] += 1
@@ -77,8 +82,12 @@ def main() -> int:
             try:
                 counts = asyncio.run(_run(arguments, environment))
             finally:
+                ended = worker.poll()
                 worker.kill()
                 worker.wait()
+                if ended is not None:
+                    last = (Path(directory) / "log").read_text()[-2000:]
+                    sys.stderr.write(f"the worker ended with {ended}: {last}\n")
         lines = [json.loads(line) for line in said.read_text().splitlines() if line.startswith("{")]
     report = json.dumps(_report(lines, counts, arguments.minutes), indent=1)
     if arguments.output:
