@@ -265,11 +265,13 @@ async def results_behind(
     while len(records) < count:
         start = step.position + len(records)
         page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
+        if page.head != header.head and page.head.position <= header.head.position:
+            raise elsewhere(thread_id, step)
         if not page.records:
             break
         records += page.records
     if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
-        raise elsewhere(thread_id, step)
+        return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_state(header.slice).answered}
     known: list[KnownCall] = []

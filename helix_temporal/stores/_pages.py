@@ -41,7 +41,9 @@ def check_page(request: ReadPage) -> None:
         InvalidRequestError: Which one, and what is allowed.
     """
     if request.start < 0 or (request.stop is not None and request.stop < request.start):
-        raise InvalidRequestError(f"range {request.start}–{request.stop}: start is negative or above stop")
+        raise InvalidRequestError(
+            f"range {request.start}–{request.stop}: start must be at least 0 and not above stop"
+        )
     if not 1 <= request.limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit {request.limit}: from 1 to {MAX_LIMIT} allowed")
     if not 1 <= request.max_bytes <= MAX_PAGE_BYTES:

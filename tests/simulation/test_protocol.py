@@ -67,9 +67,8 @@ class Promises:
         figures = run_chunk(self.part * count, count)
         assert figures.violations == {}
         assert figures.seen["TURN RUN AGAIN"] == 0
-        assert (
-            sum(figures.seen[each] for each in figures.seen if each.startswith("no verdict")) <= 0.03 * count
-        )
+        unjudged = sum(figures.seen[each] for each in figures.seen if each.startswith("no verdict"))
+        assert unjudged <= 0.05 * count
 
 
 class TestFirstPart(Promises):
