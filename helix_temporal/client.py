@@ -158,9 +158,7 @@ class SessionClient(SessionDeleter):
         async with self._updates.within(session_id, "ask", timeout):
             if agent is not None:
                 await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
-            message_id = message_id or uuid.uuid4().hex
-            content = await self._text(thread_id or session_id, text, message_id)
-            message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+            message = await self._message(thread_id or session_id, text, message_id, properties, agent)
             start = self._input(
                 session_id,
                 agent,
@@ -279,12 +277,22 @@ class SessionClient(SessionDeleter):
         async with self._updates.within(session_id, "send_message", timeout):
             if agent is not None:
                 await self._check_own(session_id)
-            message_id = message_id or uuid.uuid4().hex
-            content = await self._text(session_id, text, message_id)
-            message = UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+            message = await self._message(session_id, text, message_id, properties, agent)
             start = self._input(session_id, agent, metadata=metadata, properties=properties)
             await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
-            return message_id
+            return message.id
+
+    async def _message(
+        self,
+        thread_id: str,
+        text: str,
+        message_id: str | None,
+        properties: SessionProperties | None,
+        agent: str | None,
+    ) -> UserMessage:
+        message_id = message_id or uuid.uuid4().hex
+        content = await self._text(thread_id, text, message_id)
+        return UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
 
     @typed_arguments
     async def set_properties(self, session_id: str, properties: SessionProperties) -> None:
