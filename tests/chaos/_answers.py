@@ -160,8 +160,8 @@ def check_given(
     """Each call has one answer, which is one that was told to count; what was denied was not done.
 
     ``forgets`` tells of sessions whose executions were terminated: what was submitted and in no thread yet
-    went with them, and the calls were answered again.  Where they were ``stopped``, calls ended without an
-    answer, and what was approved may not have run.
+    went with them, and the calls were answered again, when an approved tool may have begun.  Where they
+    were ``stopped``, calls ended without an answer, and what was approved may not have run.
     """
     found = Findings()
     calls: defaultdict[tuple[str, str], list[Given]] = defaultdict(list)
@@ -176,7 +176,7 @@ def check_given(
         unanswered = answers[0].approved is not None or not any(each.counts for each in answers)
         if not (stopped and unanswered and result is not None and result.text == INTERRUPTED):
             _check_call(f"{owner}: {name}", answers, result, found, forgets=forgets(answers[0].session))
-        _check_effect(owner, answers, threads.get(owner, ()), effects, found)
+        _check_effect(owner, answers, result, effects, found, forgets=forgets(answers[0].session))
     return found
 
 
@@ -206,17 +206,21 @@ def _check_call(
 def _check_effect(
     owner: str,
     answers: Sequence[Given],
-    messages: Sequence[Message],
+    result: Message | None,
     effects: Mapping[tuple[str, str], int],
     found: Findings,
+    *,
+    forgets: bool,
 ) -> None:
-    call, result = answers[0].call, result_of(answers[0].call, messages)
+    call = answers[0].call
     if call.kind == "client" or call.arguments is None or result is None:
         return
     done = effects.get((owner, str(call.arguments["what"])), 0)
     if result.text.startswith("paid ") and not done:
         found.others.append(f"{owner}: {call.id} says it is paid, and nothing was")
-    if result.text.startswith(DENIED) and done:
+    # Approved, its tool begun, the execution terminated: the next one asks again, and may hear a no.
+    begun = forgets and any(each.approved and {SUBMITTED, UNKNOWN} & set(each.told) for each in answers)
+    if result.text.startswith(DENIED) and done and not begun:
         found.effects_twice.append(f"{owner}: {call.id} was denied, and took effect {done} times")
 
 

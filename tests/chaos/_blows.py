@@ -2,18 +2,16 @@
 
 import asyncio
 import random
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client import SessionClient
 from helix_temporal.models.ids import workflow_id
+from tests._resets import reset_workflow
 from tests.chaos._oracle import Findings
 from tests.chaos._report import Progress
 
@@ -62,15 +60,8 @@ class Striker:
             async for event in run.fetch_history_events()
             if event.HasField("workflow_task_completed_event_attributes")
         ]
-        await self.client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace=self.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=run.id, run_id=described.run_id),
-                reason="chaos",
-                workflow_task_finish_event_id=self.random.choice(ends[-8:]),
-                request_id=uuid.uuid4().hex,
-            )
-        )
+        chosen = self.random.choice(ends[-8:])
+        await reset_workflow(self.client, run.id, chosen, run_id=described.run_id or "")
 
 
 async def struck(

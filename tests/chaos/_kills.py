@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import signal
 import statistics
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -132,10 +133,14 @@ class KillCampaign:
         worker.terminate()
         code = await worker.ended()
         self._drains.append(time.monotonic() - began)
-        if code:
+        if code and (code != -signal.SIGTERM or self._served(worker.pid)):
             self._stuck.append(f"a worker that was to drain ended with {code}")
         worker.stop()
         return successor
+
+    def _served(self, pid: int) -> bool:
+        """Whether a worker came so far: one that is just starting has nothing to drain, and ends at once."""
+        return any(event.kind == "serving" and event.pid == pid for event in Ledger(self.books).read())
 
     async def _time(self, people: People, killed: float) -> None:
         if await people.next_answer(RECOVERY_SECONDS):

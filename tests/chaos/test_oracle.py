@@ -5,8 +5,10 @@ import pytest
 from helix_temporal.activities import _step
 from helix_temporal.models.messages import Message, ToolCall, user_message
 from helix_temporal.models.sessions import AnswerRef, AskResult, AskStatus
+from helix_temporal.models.suspensions import DENIED, PendingCall
 from helix_temporal.models.usage import TokenCounts, TokenSums, TokenUsageEntry, UsageRollup
 from tests.chaos._agent import amount_of
+from tests.chaos._answers import Given, check_given
 from tests.chaos._boundaries import At
 from tests.chaos._ledger import Event
 from tests.chaos._oracle import Ask, Findings, check_books, check_thread
@@ -136,6 +138,26 @@ def _paid(session: str, token: str, pid: int = 1) -> Event:
 
 MINE, BELOW = _counts(TOKEN, "a1"), _counts(OTHER, "b1", "s>b")
 PAID = [_paid("s", TOKEN), _paid("s>b", OTHER)]
+
+
+PENDING = PendingCall(
+    id="a1.0", call_id="c", name="pay", kind="approval", position=1, at=0, arguments={"what": "rent"}
+)
+DENIAL = [THREAD[0], THREAD[1], Message(id="a1.0", role="tool", tool_call_id="c", content=DENIED)]
+
+
+@pytest.mark.parametrize(("first", "forgets", "found"), [
+    (True, True, False), (True, False, True), (False, True, True),
+])  # fmt: skip
+def test_what_was_denied_ran_only_where_a_terminate_forgot_an_approval(
+    first: bool, forgets: bool, found: bool
+) -> None:
+    book = [
+        Given("s", PENDING, f"by {n}", approved, ["submitted"]) for n, approved in enumerate((first, False))
+    ]
+    ran = [Event("tool", 1, 1, {"session": "s", "what": "rent"})]
+    findings = check_given(book, {"s": DENIAL}, ran, forgets=lambda _: forgets)
+    assert bool(findings.effects_twice) is found
 
 
 def test_usage_that_is_what_was_paid_for_has_no_findings() -> None:

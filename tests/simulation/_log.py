@@ -274,8 +274,11 @@ class Log:
             if before == Kind.CALLS and record.kind != Kind.RESULT:
                 self._world.fail(f"message {record.id} stands between a call and its result")
 
-    def check_reopened(self, heads: ReopenHeads, before: Manifest) -> None:
-        """An answer that is archived and that the workflow asks for is not cut: it would be paid again."""
+    def check_reopened(self, heads: ReopenHeads, before: Manifest, epoch: int) -> None:
+        """An answer that is archived and that the workflow asks for is not cut: it would be paid again.
+
+        An attempt that comes late may have seen another open, of a higher epoch, cut what a tool took back.
+        """
         after, at, count = self.manifest(before.thread_id), heads.known.position, len(heads.inputs)
         stored = self.ids(before.head)
         step = stored[at : at + count + 1]
@@ -283,7 +286,9 @@ class Log:
         if not heads.answered:
             return  # it asks for results alone
         kinds = {Kind.ANSWER, Kind.CALLS}
-        if not stood or after.version != before.version + 1 or self._links[step[-1]].record.kind not in kinds:
+        if not stood or self._links[step[-1]].record.kind not in kinds:
+            return
+        if (after.version, after.epoch) != (before.version + 1, epoch):
             return
         if self.ids(after.head)[at : at + count + 1] != step:
             self._world.fail(f"{step} stood at {heads.known}, and was cut by an open that asked for it")

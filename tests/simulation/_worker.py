@@ -129,7 +129,7 @@ class Worker:
         before = self._log.manifest(request.thread_id)
         opened: OpenSessionResult = await unwrapped(self.sessions, request)
         if request.reopen is not None:
-            self._log.check_reopened(request.reopen, before)
+            self._log.check_reopened(request.reopen, before, scheduled_epoch())
         return opened
 
     async def run_tool(self, request: ToolInput) -> ToolResult:

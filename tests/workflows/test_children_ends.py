@@ -1,11 +1,8 @@
 """Sub-agents whose parents are stopped, cancelled, terminated or reset: none is left, nothing is lost."""
 
 import asyncio
-import uuid
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
@@ -14,6 +11,7 @@ from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.workflows import _children
+from tests._resets import reset_workflow
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
@@ -232,16 +230,7 @@ async def test_a_sub_agent_that_is_cancelled_alone_is_an_error_for_its_parent(cr
 
 
 async def reset(crew: Crew, session_id: str, event_id: int) -> None:
-    client = crew.served.client
-    await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=workflow_id(session_id)),
-            reason="a test",
-            workflow_task_finish_event_id=event_id,
-            request_id=uuid.uuid4().hex,
-        )
-    )
+    await reset_workflow(crew.served.client, workflow_id(session_id), event_id)
 
 
 async def task_ends(crew: Crew, session_id: str) -> list[int]:

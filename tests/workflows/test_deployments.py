@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
 from helix_temporal.client import SessionClient, workflow_id
@@ -25,6 +23,7 @@ from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from helix_temporal.workflows import CleanupWorkflow, WakeWorkflow
+from tests._resets import reset_workflow
 from tests.workflows._desk import Desk
 from tests.workflows._team import Team
 from tests.workflows.conftest import make_settings
@@ -259,15 +258,7 @@ async def test_a_reset_session_is_still_its_deployments(make: Make, sid: str) ->
         await ask(a.sessions, sid)
         events = list((await a.client.get_workflow_handle(workflow_id(sid)).fetch_history()).events)
         ends = [each.event_id for each in events if each.HasField("workflow_task_completed_event_attributes")]
-        await a.client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace=a.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=workflow_id(sid)),
-                reason="a test",
-                workflow_task_finish_event_id=ends[0],
-                request_id=uuid.uuid4().hex,
-            )
-        )
+        await reset_workflow(a.client, workflow_id(sid), ends[0])
         with pytest.raises(ForeignDeploymentError):
             await b.sessions.status(sid)
         assert (await ask(a.sessions, sid)).text == "from a"

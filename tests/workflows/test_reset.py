@@ -1,13 +1,10 @@
 """Resets by an operator: the record follows the workflow's new branch, nothing is lost or doubled."""
 
 import asyncio
-import uuid
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ToolContext
@@ -16,6 +13,7 @@ from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, Se
 from helix_temporal.models.suspensions import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
 from helix_temporal.workflows import SessionWorkflow
+from tests._resets import reset_workflow
 from tests.workflows._desk import Answer, Desk, Gate, calls, echo, first_tools_then
 from tests.workflows.conftest import Stand
 from tests.workflows.test_inbox import until_waiting
@@ -34,18 +32,9 @@ async def reset(
 ) -> str:
     """Start a new branch of the execution after this event; updates since are applied again, or not."""
     exclude = [] if reapplies else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE]
-    client = stand.served.client
-    response = await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=workflow_id(session_id), run_id=run_id or ""),
-            reason="a test",
-            workflow_task_finish_event_id=event_id,
-            request_id=uuid.uuid4().hex,
-            reset_reapply_exclude_types=exclude,
-        )
+    return await reset_workflow(
+        stand.served.client, workflow_id(session_id), event_id, run_id=run_id or "", exclude=exclude
     )
-    return response.run_id
 
 
 async def check(stand: Stand, session_id: str, texts: list[str]) -> None:
