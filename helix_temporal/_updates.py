@@ -41,7 +41,7 @@ from helix_temporal._diagnosis import Diagnosis, check_namespace, told, without_
 from helix_temporal.activities.executions import refuse_execution
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
-from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.ids import child_workflow_prefix, workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -286,13 +286,19 @@ class Updates:
     def _refuse_own_tool(self, session_id: str, update: str) -> None:
         """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
 
+        A sub-agent's tool keeps the turns of all sessions above it waiting; by ids that hold a hash, nobody
+        knows which these are.
+
         Raises:
             InvalidRequestError: This is such a tool.
         """
         if not activity.in_activity():
             return
-        info, own = activity.info(), workflow_id(session_id, self._deployment.name)
-        if (info.workflow_id, info.workflow_namespace) == (own, self._client.namespace):
+        info, name = activity.info(), self._deployment.name
+        below = child_workflow_prefix(session_id, name)
+        is_own = info.workflow_id == workflow_id(session_id, name)
+        is_below = below is not None and info.workflow_id.startswith(below)
+        if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
             raise InvalidRequestError(
                 f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
                 "tool, so it can't be waited for from it; use send, or ask another session"

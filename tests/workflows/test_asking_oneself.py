@@ -9,8 +9,9 @@ from helix_temporal.agents import ToolContext
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import AskStatus
 from tests.workflows._desk import Desk, first_tools_then
-from tests.workflows.conftest import Stand
+from tests.workflows.conftest import Crew, Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -47,6 +48,26 @@ async def test_a_tool_cannot_wait_for_its_own_session(stand: Stand, desk: Desk, 
     (said,) = refused
     assert "the turn that runs waits for this tool" in said
     assert "use send, or ask another session" in said
+
+
+@pytest.mark.parametrize("agent", ["new", "continue", "top"])
+async def test_a_sub_agents_tool_cannot_wait_for_a_session_above_it(
+    crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    """The turn above waits for the sub-agent, and that for its tool."""
+    refused: list[str] = []
+
+    async def act(what: str) -> str:
+        with pytest.raises(InvalidRequestError) as caught:
+            await crew.sessions.ask(sid, "again", agent=agent, timeout=3)
+        refused.append(str(caught.value))
+        return what
+
+    monkeypatch.setattr(crew.team, "act", act)
+    assert (await crew.sessions.ask(sid, "tool up", agent=agent, timeout=30)).status is AskStatus.ANSWERED
+    assert [each.text for each in await crew.messages(sid) if each.role == "user"] == ["tool up"]
+    (said,) = refused
+    assert "the turn that runs waits for this tool" in said
 
 
 async def test_a_tool_may_leave_a_message_for_its_own_session(stand: Stand, desk: Desk, sid: str) -> None:
