@@ -78,6 +78,7 @@ _QUERIES: Final = 3
 _QUERY_SECONDS: Final = 10.0
 _QUERY_AGAIN: Final = 0.2
 """Seconds until the workflow task has been started whose events a query came with."""
+_MAX_SAID: Final = 500
 _NAMED: Final = 5
 """Of the calls that a session waits for, in the text of an error."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
@@ -145,12 +146,16 @@ class Updates:
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers.
+            TimeoutError: The server lost each query.
             InvalidConfigError: The server does not have the client's namespace.
         """
         for left in itertools.count(_QUERIES - 1, -1):
             began = time.monotonic()
             try:
                 return await self.look(session_id, _QUERY_SECONDS)
+            except NoWorkerError:
+                if not is_bounded():
+                    raise
             except RPCError as error:
                 check_namespace(self._client, error)
                 if error.status is RPCStatusCode.NOT_FOUND:
@@ -165,31 +170,41 @@ class Updates:
                 if why or without_worker(error):
                     raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
-                    raise
+                    said = f"{error.status.name}: {error.message}"
+                    raise TimeoutError(f"session {session_id!r}: no query was answered: {said}") from error
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def look(self, session_id: str, seconds: float) -> SessionInfo:
-        """One query, of at most 10 s.
+        """One query, of at most 10 s; where a worker fails it, another one, or the same, is asked.
+
+        A worker that serves no sessions fails it, or one whose code does not replay the history.  So does one
+        without the workflow in its cache that is asked beside an update or a lost task (decision 19).
 
         Raises:
             RPCError: There is no run, or it does not answer.
             ForeignDeploymentError: It is another deployment's.
+            NoWorkerError: Each worker that was asked failed it.
         """
-        deadline = time.monotonic() + min(seconds, _QUERY_SECONDS)
-        while True:
-            left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+        deadline, said = time.monotonic() + min(seconds, _QUERY_SECONDS), ""
+        while (left := deadline - time.monotonic()) > 0 or not said:
+            timeout = timedelta(seconds=max(left, 0.001))
             try:
                 found: SessionInfo = await self.handle(session_id).query(
-                    "status", result_type=SessionInfo, rpc_timeout=left
+                    "status", result_type=SessionInfo, rpc_timeout=timeout
                 )
             except WorkflowQueryFailedError as error:
-                said = await self._query_failure(session_id, error)
-                if not _came_too_early(said) or time.monotonic() > deadline:
-                    await self._refuse_foreign(session_id)
-                    raise _query_error(said) from error
-                await asyncio.sleep(_QUERY_AGAIN)
+                failure = await self._query_failure(session_id, error)
+                await self._refuse_foreign(session_id, failure)
+                said = failure.message[:_MAX_SAID] or "nothing"
+            except RPCError as error:
+                if not said or error.status not in PASSING:
+                    raise
             else:
                 return found
+            await asyncio.sleep(_QUERY_AGAIN)
+        raise NoWorkerError(
+            f"session {session_id!r}: no worker could answer a query; the last one said: {said}"
+        )
 
     async def _query_failure(self, session_id: str, error: WorkflowQueryFailedError) -> ApplicationError:
         """What a failed query says.
@@ -210,14 +225,18 @@ class Updates:
                     return said
         return ApplicationError(error.message)
 
-    async def _refuse_foreign(self, session_id: str) -> None:
-        """A query failed: was it refused, by a text that cannot be read?
+    async def _refuse_foreign(self, session_id: str, said: ApplicationError) -> None:
+        """A query failed: was it refused, by this text or by one that cannot be read?
 
         Raises:
             ForeignDeploymentError: The session is another deployment's.
         """
-        with contextlib.suppress(RPCError):
-            await self.describe(session_id)
+        foreign = errors.ForeignDeploymentError.__name__
+        if said.message.startswith(f"{foreign}: "):
+            raise typed(foreign, said.message.removeprefix(f"{foreign}: "))
+        if not _came_too_early(said):
+            with contextlib.suppress(RPCError):
+                await self.describe(session_id)
 
     @contextlib.asynccontextmanager
     async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
@@ -295,9 +314,9 @@ class Updates:
         if not activity.in_activity():
             return
         info, name = activity.info(), self._deployment.name
-        below = child_workflow_prefix(session_id, name)
-        is_own = info.workflow_id == workflow_id(session_id, name)
-        is_below = below is not None and info.workflow_id.startswith(below)
+        below, caller = child_workflow_prefix(session_id, name), info.workflow_id or ""
+        is_own = caller == workflow_id(session_id, name)
+        is_below = below is not None and caller.startswith(below)
         if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
             raise InvalidRequestError(
                 f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
@@ -324,7 +343,7 @@ class Updates:
         """What the session tells, None if it does not.  It explains an error, and is none."""
         try:
             return await self.look(session_id, 1.0)
-        except (RPCError, WorkflowQueryFailedError, HelixError):
+        except (RPCError, HelixError):
             return None
 
     async def _once(
@@ -552,14 +571,6 @@ def _failed(error: WorkflowUpdateFailedError) -> Exception:
 
 def _came_too_early(said: ApplicationError) -> bool:
     return said.type == TaskNotStartedError.__name__ or said.message == TASK_NOT_STARTED
-
-
-def _query_error(said: ApplicationError) -> Exception:
-    """A query's failure has a text and mostly no type: a foreign worker names it in the text."""
-    foreign = errors.ForeignDeploymentError.__name__
-    if said.message.startswith(f"{foreign}: "):
-        return typed(foreign, said.message.removeprefix(f"{foreign}: "))
-    return WorkflowQueryFailedError(said.message)
 
 
 def typed(kind: str, message: str) -> Exception:

@@ -26,7 +26,7 @@ from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
 from helix_temporal._updates import PASSING, Updates
 from helix_temporal.agents._checks import check_type
-from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import InvalidRequestError, NoWorkerError, SessionNotFoundError
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -395,6 +395,7 @@ class SessionClient(SessionDeleter):
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers; the message says of which task queue and namespace.
+            TimeoutError: The server lost each query, or can't be reached.
         """
         info = await self._updates.status(session_id)
         if info.exit_reason is not None:
@@ -433,6 +434,8 @@ class SessionClient(SessionDeleter):
     async def _seen(self, session_id: str, left: float) -> SessionInfo | None:
         try:
             return await self._updates.look(session_id, left)
+        except NoWorkerError:
+            return None
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND or error.status in PASSING:
                 return None

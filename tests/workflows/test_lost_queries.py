@@ -1,23 +1,41 @@
-"""What a session tells of itself is asked for again where the server lost the question."""
+"""What a session tells of itself is asked for again where the question was lost, or a worker failed it."""
 
+import asyncio
+import uuid
 from typing import Any
 
 import pytest
-from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput
+from temporalio import workflow
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    WorkflowQueryFailedError,
+)
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from helix_temporal import _updates
+from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient
+from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import NoWorkerError, SessionNotFoundError
-from tests.workflows.conftest import Stand
+from helix_temporal.testing.serving import session_worker
+from tests.workflows.conftest import Stand, make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-class Losing(Interceptor):
-    """Loses so many queries, as a server does where a run ends under them."""
+NOT_REPLAYED = "[TMPRL1100] Nondeterminism error: Update machine does not handle this event"
+"""What a worker without the workflow in its cache says of a query beside an update, now and then."""
 
-    def __init__(self, times: int, status: RPCStatusCode, said: str = "lost") -> None:
-        self.left, self.status, self.said, self.asked = times, status, said, 0
+
+class Losing(Interceptor):
+    """Loses so many queries, as a server does where a run ends under them; or a worker fails them."""
+
+    def __init__(self, times: int, error: Exception) -> None:
+        self.left, self.error, self.asked = times, error, 0
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
         """Listen to queries."""
@@ -28,10 +46,14 @@ class Losing(Interceptor):
                 losing.asked += 1
                 if losing.left:
                     losing.left -= 1
-                    raise RPCError(losing.said, losing.status, b"")
+                    raise losing.error
                 return await self.next.query_workflow(input)
 
         return Listening(next)
+
+
+def lost(status: RPCStatusCode, said: str = "lost") -> RPCError:
+    return RPCError(said, status, b"")
 
 
 def sessions_of(stand: Stand, losing: Losing) -> SessionClient:
@@ -43,23 +65,87 @@ def sessions_of(stand: Stand, losing: Losing) -> SessionClient:
 
 async def test_a_query_that_is_lost_is_made_again(stand: Stand, sid: str) -> None:
     """The next execution answers it, or the history of the one that ended."""
-    sessions = sessions_of(stand, Losing(2, RPCStatusCode.DEADLINE_EXCEEDED))
+    sessions = sessions_of(stand, Losing(2, lost(RPCStatusCode.DEADLINE_EXCEEDED)))
     asked = await sessions.ask(sid, "hello", agent="main")
     assert (await sessions.status(sid)).turns == 1
     assert asked.in_thread
 
 
+async def test_a_query_that_a_worker_fails_is_made_again(stand: Stand, sid: str) -> None:
+    """Another worker answers it, or the same one a moment later."""
+    losing = Losing(0, WorkflowQueryFailedError(NOT_REPLAYED))
+    sessions = sessions_of(stand, losing)
+    await sessions.ask(sid, "hello", agent="main")
+    losing.left = 2
+    assert (await sessions.status(sid)).turns == 1
+    losing.left = 2
+    assert await sessions.pending(sid) == ()
+    losing.left = 2
+    assert (await sessions.wait_for_change(sid, timeout=20)).turns == 1
+
+
+async def test_queries_that_every_worker_fails_are_told_of(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the pack's own error, with what was said."""
+    monkeypatch.setattr(_updates, "_QUERY_SECONDS", 1.0)
+    losing = Losing(0, WorkflowQueryFailedError(NOT_REPLAYED))
+    sessions = sessions_of(stand, losing)
+    await sessions.ask(sid, "hello", agent="main")
+    losing.left = 1000
+    with pytest.raises(NoWorkerError, match=r"no worker could answer a query.*TMPRL1100"):
+        await sessions.status(sid)
+    with pytest.raises(TimeoutError, match="nothing happened"):
+        await sessions.wait_for_change(sid, timeout=2)
+    losing.left = 0
+    await sessions.close(sid)
+    await sessions.result(sid)
+    losing.left = 1000
+    assert sid in (await sessions.delete(sid)).sessions
+
+
+@workflow.defn(name="other")
+class Other:
+    """What another program serves."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Nothing."""
+
+
+async def test_a_worker_that_serves_no_sessions_is_no_end_of_a_query(
+    temporal_address: str, redis_url: str, s3: S3Endpoint, sid: str
+) -> None:
+    """It polls the same queue, and takes questions that it cannot answer."""
+    settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
+    agents = [Agent(name="main", model=ScriptedModel(["Hello."]))]
+    async with session_worker(settings, agents, drain=1.0) as served:
+        assert (await served.sessions.ask(sid, "hello", agent="main", timeout=30)).text == "Hello."
+        await served.sessions.close(sid)
+        await served.sessions.result(sid)
+        sessions, client = served.sessions, served.client
+    plain = await Client.connect(client.service_client.config.target_host)
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(plain, task_queue=settings.task_queue, workflows=[Other], workflow_runner=runner):
+        with pytest.raises(NoWorkerError, match="no worker could answer a query"):
+            await sessions.status(sid)
+        asked = asyncio.create_task(sessions.status(sid))
+        async with session_worker(settings, agents, drain=1.0):
+            assert (await asked).turns == 1
+
+
 async def test_a_session_that_answers_no_query_is_told(stand: Stand, sid: str) -> None:
-    """Nobody serves it: after three questions that is said."""
-    losing = Losing(9, RPCStatusCode.UNAVAILABLE)
-    with pytest.raises(RPCError, match="lost"):
+    """After three questions that is said."""
+    losing = Losing(9, lost(RPCStatusCode.UNAVAILABLE))
+    with pytest.raises(TimeoutError, match="no query was answered: UNAVAILABLE: lost"):
         await sessions_of(stand, losing).status(sid)
     assert losing.asked == 3
 
 
 async def test_that_no_worker_polls_is_taken_from_the_server(stand: Stand, sid: str) -> None:
     """It knows of polls that broke off before their age tells."""
-    losing = Losing(9, RPCStatusCode.FAILED_PRECONDITION, "no poller seen for task queue recently")
+    said = "no poller seen for task queue recently"
+    losing = Losing(9, lost(RPCStatusCode.FAILED_PRECONDITION, said))
     with pytest.raises(NoWorkerError, match="no poller seen"):
         await sessions_of(stand, losing).status(sid)
     assert losing.asked == 1
@@ -67,7 +153,7 @@ async def test_that_no_worker_polls_is_taken_from_the_server(stand: Stand, sid: 
 
 async def test_a_session_that_never_was_is_asked_once(stand: Stand, sid: str) -> None:
     """There is nothing to wait for."""
-    losing = Losing(0, RPCStatusCode.OK)
+    losing = Losing(0, lost(RPCStatusCode.OK))
     with pytest.raises(SessionNotFoundError):
         await sessions_of(stand, losing).status(sid)
     assert losing.asked == 1

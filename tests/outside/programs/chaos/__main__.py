@@ -169,6 +169,7 @@ class Run:
         findings, ledger = self._findings, read_ledger(Path(direct[LEDGER_VARIABLE]))
         oracle.note_given(people.asks, ledger)
         oracle.check_ends(findings, people.asks)
+        findings.violations += [f"an error without a type: {each}" for each in dict.fromkeys(people.untyped)]
         for session in sessions:
             thread, state = before[session.id], states[session.id]
             asks = [ask for ask in people.asks if ask.session == session.id]
