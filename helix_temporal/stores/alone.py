@@ -265,9 +265,13 @@ class HotThreads:
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
         """There is nowhere to archive to; ``closes`` still takes effect where the execution ``ends`` so."""
-        if request.closes and request.ends:
+        if not request.closes:
+            return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+        if request.ends:
             await self.hot.close_epoch(request.thread_id, request.epoch)
-        return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+        header = await self.hot.header(request.thread_id)
+        committed = 0 if header is None or header.deleted else header.committed
+        return FlushReceipt(FlushStatus.NO_COLD_TIER, committed=committed, reason=NO_COLD_TIER)
 
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """There is nowhere to archive to."""

@@ -194,7 +194,7 @@ class Finaliser:
                 self._on_cancel()
             except TimeoutError:
                 task.cancel()
-                await workflow.wait([task])
+                await self._outlast(task)
                 return Receipt(name=name, ok=False, detail="took too long")
         error = task.exception()
         if error is not None:
@@ -204,12 +204,16 @@ class Finaliser:
     async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
         """Let the end hooks be told to the end, whatever happens meanwhile."""
         task = asyncio.create_task(telling)
+        await self._outlast(task)
+        return Receipt(name="session_ended", ok=task.result())
+
+    async def _outlast(self, task: "asyncio.Task[bool]") -> None:
+        """Wait for the end of a task; cancels meanwhile are remembered."""
         while not task.done():
             try:
                 await workflow.wait([task])
             except asyncio.CancelledError:
                 self._on_cancel()
-        return Receipt(name="session_ended", ok=task.result())
 
     async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
         try:

@@ -69,6 +69,11 @@ class Inbox:
         """Ids of the messages that wait for a turn."""
         return tuple(self._waiting)
 
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """Ids of those of them that nobody waits for, so that nobody would send them again."""
+        return tuple(entry.message.id for entry in self._waiting.values() if not entry.asked)
+
     def find(self, message_id: str) -> Entry | None:
         """The message of this id, if it waits or is being answered."""
         return self._taken.get(message_id) or self._waiting.get(message_id)

@@ -471,13 +471,15 @@ class Handlers:
     async def _admits(self, message: UserMessage) -> bool:
         """Whether a new message may come in, once the properties that it names are set; false: the run ends.
 
+        It may have begun to end since the message came: what came in then would have no turn anywhere.
+
         Raises:
             ApplicationError: The session has expired, or has no store for its properties.
         """
         if message.properties is not None and not await self._set(message.properties):
             return False
         self._live.check_not_expired(self._input.session_id)
-        return True
+        return not self._live.closing
 
     async def _set(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
@@ -492,6 +494,8 @@ class Handlers:
         try:
             kept = await self._calls.set_properties(request)
         except HelixError as error:
+            if live.closing:
+                return False  # by the end of this run it is out; the next one sets them
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
         live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
         return True

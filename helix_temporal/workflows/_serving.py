@@ -57,6 +57,8 @@ class Serving:
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
+        # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
+        self._live.turn_start = self._live.open.head
         entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before, self._most()))
         if not entries:
             return

@@ -15,6 +15,7 @@ from helix_temporal.models.sessions import (
     AskStatus,
     Carried,
     ExitReason,
+    Receipt,
     SessionInput,
     SessionResult,
     Status,
@@ -47,6 +48,8 @@ ASK_SECONDS: Final = 20.0
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
 _HEEDS: Final = "heeds-a-cancel-at-rest"
+_NAMED: Final = 20
+"""Of the messages that had no turn, in a receipt."""
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
@@ -393,12 +396,23 @@ class AgentSession:
                 ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
+        self._name_unheard()
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
         ended = committed > self._live.turn_start.position or self._live.kept
         self._give_up(in_thread=ended, waits=self._serving.waits_on and not ended)
         if self._live.talk is not None:
             await self._events.ended(self._finaliser())
         await self._drain()
+
+    def _name_unheard(self) -> None:
+        """Messages that were sent, and have no turn: whoever reads the result may send them again."""
+        sent = self._live.inbox.sent
+        if sent:
+            detail = f"no turn any more for {len(sent)}: {', '.join(sent[:_NAMED])}"
+            workflow.logger.warning(
+                "session %s ends: messages that were sent have %s", self._input.session_id, detail
+            )
+            self._live.receipts = (*self._live.receipts, Receipt(name="sent", ok=False, detail=detail))
 
     def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""

@@ -21,6 +21,7 @@ from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
 from tests.workflows.conftest import TIMEOUTS, Stand
 from tests.workflows.test_embedded import ask, start
+from tests.workflows.test_reset import reset, task_ends
 from tests.workflows.test_states import place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, WIPE, asks_once
 from tests.workflows.test_waits_exit import left
@@ -83,6 +84,25 @@ async def test_a_cancel_while_the_store_is_away_leaves_the_turn_waiting(place: S
         assert reply.result.text == "Bonn"
         assert await stand.texts(sid) == ["go", "", "Bonn", "Bonn"]
         await stand.finish(sid)
+
+
+async def test_a_second_cancel_stops_no_clean_up(place: Settings, sid: str) -> None:
+    """The turn that waits is to be ended, for which a reset thread is opened again, which takes too long."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(LOCATE)
+    async with behind_proxy(place, desk) as (stand, proxy):
+        await stand.sessions.ask(sid, "go", agent="people", message_id="m")
+        await reset(stand, sid, (await task_ends(stand, sid))[-1])
+        proxy.refuse()
+        await stand.handle(sid).cancel()
+        await asyncio.sleep(2.5)
+        await stand.handle(sid).cancel()
+        await asyncio.sleep(1)
+        proxy.refuse(False)
+        with pytest.raises(WorkflowFailureError):
+            await stand.handle(sid).result()
+        done = {each.name for each in (await stand.sessions.status(sid)).receipts}
+        assert {"save", "flush", "evict"} <= done
 
 
 async def test_an_answer_that_was_taken_before_such_a_cancel_counts(place: Settings, sid: str) -> None:
