@@ -494,7 +494,7 @@ class Handlers:
         try:
             kept = await self._calls.set_properties(request)
         except HelixError as error:
-            if live.closing:
+            if self._live.closing:
                 return False  # by the end of this run it is out; the next one sets them
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
         live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
