@@ -26,28 +26,35 @@ _STEPS: Final = frozenset({Kind.ANSWER, Kind.CALLS})
 _log: Final = logging.getLogger(__name__)
 
 
-def is_behind(kept: SliceState, at: int) -> bool:
-    """Whether a state that stands at ``at`` may lack more than the newest turn that the slice knows."""
-    return kept.changes is None or at < kept.changes.turn
-
-
 async def brought(
     store: SessionStore, threads: ThreadStore, turn: Turn, stop: int, at: int
 ) -> tuple[Turn, tuple[Receipt, ...]]:
     """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
 
     Returns:
-        The turn to commit, and what is to be said of it; nothing where it alone was lacking.
+        The turn to commit, and what is to be said of it; nothing where it alone was lacking, and is known.
     """
     kept = turn.kept
     starts, steps = await _turns(threads, turn.thread_id, at, stop)
     if kept.changes is None and len(starts) <= 1:
         return turn, ()
-    unknown = _unknown(kept, starts)
-    if await _lost_staging(store, turn):
-        unknown += 1
+    unknown = _unknown(kept, starts) + await _lost_staging(store, turn)
     behind = Behind(at, lacking(kept, at, stop), steps)
-    return replace(turn, behind=behind), (_note(turn.session_id, at, len(starts), unknown),)
+    is_news = len(starts) > 1 or unknown
+    notes = (_note(turn.session_id, at, len(starts), unknown),) if is_news else ()
+    return replace(turn, behind=behind), notes
+
+
+def not_in_slice(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
+    """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
+    if kept.changes is None or not kept.changes.staged:
+        return ()
+    found = (
+        f"{StateBehindThreadError.__name__}: the state was gone, and was made again from its thread; what "
+        "tools changed in it in the newest turn is not, or not all, known"
+    )
+    _log.warning("session %r: %s", session_id, found)
+    return (Receipt(name="state", ok=False, detail=found),)
 
 
 def _unknown(kept: SliceState, starts: Sequence[int]) -> int:

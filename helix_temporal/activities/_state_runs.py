@@ -43,6 +43,9 @@ async def begin_run(
         try:
             started = await store.start_run(session_id, run, expect_status=_ANY, epoch=epoch)
         except SessionNotFoundError:
+            if request.values is not None:
+                # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
+                kept = kept.model_copy(update={"values": request.values})
             await revive(store, session_id, epoch, kept, request.head)
             continue
         if isinstance(started, RunStarted) or started.current_run_id is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_runs, _state_staging
 from helix_temporal.activities._state_back import go_back, went_back
-from helix_temporal.activities._state_behind import is_behind
+from helix_temporal.activities._state_behind import not_in_slice
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_commits import TurnCommits
 from helix_temporal.activities._state_place import (
@@ -194,6 +194,7 @@ class StateKeeper:
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
             state = await self._create(request, header, kept, source)
+            notes = () if source is not None else not_in_slice(kept, session_id)
         else:
             if await went_back(self._store, request, header, kept):
                 state = await self._loaded(session_id)
@@ -278,10 +279,7 @@ class StateKeeper:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
         answer = await self._answer_before(header)
         turn = Turn(state.session_id, header.thread_id, header.epoch, header.head, kept, answer=answer)
-        at = state.head
-        notes: tuple[Receipt, ...] = ()
-        if is_behind(kept, at.position):
-            turn, notes = await self._commits.bring(turn, header.head.position, at.position)
+        turn, notes = await self._commits.bring(turn, header.head.position, state.head.position)
         try:
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:

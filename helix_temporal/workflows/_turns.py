@@ -392,7 +392,7 @@ class Turn:
     def _committed(self, result: RunStepResult) -> None:
         if result.values is not None:
             self.promoted = result.values
-        self.notes = result.notes
+        self.notes = (*self.notes, *result.notes)
 
     def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
         return TurnResult(
@@ -497,7 +497,9 @@ class Turn:
     ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
         self._epoch_before = self._talk.handle.epoch
-        return await reopen(self._calls, self._talk, heads, cuts=cuts)
+        opened = await reopen(self._calls, self._talk, heads, cuts=cuts)
+        self.notes = (*self.notes, *opened.notes)
+        return opened
 
 
 def _user_input(message: UserMessage) -> StepInput:

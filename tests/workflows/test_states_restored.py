@@ -157,6 +157,58 @@ async def test_what_tools_of_the_last_turn_changed_is_reported_where_it_is_lost(
         assert "what 1 of them changed" in note.detail
 
 
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+@pytest.mark.parametrize("ended", ["closed", "terminated"])
+async def test_what_tools_of_a_single_lost_turn_changed_comes_back_or_is_reported(
+    place: Place, sid: str, ended: str
+) -> None:
+    """The backup lacks the newest turn alone; at the end of its execution the thread got what it changed."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        await place.backup.take()
+        await stand.sessions.ask(sid, "two")
+        if ended == "closed":
+            await stand.finish(sid)
+        else:
+            await stand.handle(sid).terminate()
+        await place.backup.put_back()
+        await stand.sessions.ask(sid, "three", agent="main")
+        state, notes = await custom_state(stand, sid), await state_notes(stand, sid)
+        if ended == "closed":
+            assert (state, notes) == ({"k1": 1, "k2": 2, "k3": 3, "last": 3}, [])
+            return
+        assert state == {"k1": 1, "k3": 3, "last": 3}
+        (note,) = notes
+        assert not note.ok
+        assert note.detail.startswith("StateBehindThreadError: ")
+        assert "what 1 of them changed" in note.detail
+
+
+@pytest.mark.parametrize("place", ["redis", "files"], indirect=True)
+@pytest.mark.parametrize("ended", [False, True])
+async def test_what_a_state_that_is_made_again_lacks_is_reported(place: Place, sid: str, ended: bool) -> None:
+    """Its store was wiped: the thread's slice has all but what tools of the newest turn had staged."""
+    desk = Desk()
+    desk.scripts[sid] = first_tools_then("done", "x")
+    async with served(place, desk) as stand:
+        await place.backup.take()
+        await stand.sessions.ask(sid, "one", agent="main")
+        await stand.sessions.ask(sid, "two")
+        if ended:
+            await stand.handle(sid).terminate()
+        await place.backup.put_back()
+        await stand.sessions.ask(sid, "three", agent="main")
+        state = await custom_state(stand, sid)
+        notes = await state_notes(stand, sid)
+        if "k2" not in state:
+            (note,) = notes
+            assert not note.ok
+            assert "StateBehindThreadError" in note.detail
+        assert {"k1", "k3"} <= set(state)
+
+
 async def test_values_of_the_application_come_back_with_their_turns(place: Place, sid: str) -> None:
     """Also those that it changed after its last turn, which went to the stores when the session ended."""
     desk = Desk()
