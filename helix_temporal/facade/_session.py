@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import string
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
@@ -92,7 +92,7 @@ class LocalEngine:
                 "usage": found.usage + result.usage,
                 "updated_at": max(now(), found.updated_at + 1),
             }
-            await _to_its_end(self._storage.save(found.model_copy(update=changes)))
+            await save_to_its_end(self._storage, found.model_copy(update=changes))
         emit(ResultEvent(text=messages[-1].text if messages else None, usage=result.usage))
 
     async def stored(self) -> StoredSession:
@@ -124,12 +124,12 @@ async def leased(locks: LockManager | None, session_id: str) -> AsyncIterator[No
         yield
 
 
-async def _to_its_end(saving: Coroutine[Any, Any, None]) -> None:
-    """Await a save; a cancel is passed on once it has ended.
+async def save_to_its_end(storage: SessionStorage, session: StoredSession) -> None:
+    """Save a session; a cancel is passed on once that has ended.
 
     Else it would go on after the lease was given back, over the turn of the next holder.
     """
-    task = asyncio.create_task(saving)
+    task = asyncio.create_task(storage.save(session))
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

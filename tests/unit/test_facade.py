@@ -207,6 +207,43 @@ async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_onc
     assert any(isinstance(each, InvalidRequestError) for each in made)
 
 
+async def test_two_who_fork_at_once_get_the_same_copy() -> None:
+    """The later of two copies was saved over the turns of the first."""
+    storage = Storage()
+    await ask(await create_session(echo(), storage=storage, session_id="s"), "one")
+    storage.saving.clear()
+    storage.may_save.clear()
+    first = asyncio.create_task(fork_session("s", echo(), new_session_id="copy", storage=storage))
+    await storage.saving.wait()
+    held, storage.may_save = storage.may_save, asyncio.Event()
+    storage.may_save.set()
+    second = asyncio.create_task(_forked_and_asked(storage))
+    await asyncio.wait([second], timeout=0.05)
+    held.set()
+    assert await first is await second
+    assert await texts(await first) == ["one", "one", "two", "two"]
+
+
+async def _forked_and_asked(storage: Storage) -> Session:
+    session = await fork_session("s", echo(), new_session_id="copy", storage=storage)
+    await ask(session, "two")
+    return session
+
+
+async def test_a_fork_that_is_asked_for_again_waits_for_no_turn_of_the_copy() -> None:
+    """It is there, and what the session does meanwhile is its own business."""
+    storage, model = Storage(), Echo()
+    await ask(await create_session(echo(), storage=storage, session_id="s"), "one")
+    copy = await fork_session("s", echo(model), new_session_id="copy", storage=storage)
+    model.free.clear()
+    model.asked.clear()
+    asked = asyncio.create_task(ask(copy, "two"))
+    await model.asked.wait()
+    assert await fork_session("s", echo(), new_session_id="copy", storage=storage) is copy
+    model.free.set()
+    assert isinstance(await asked, ResultEvent)
+
+
 async def test_usage_is_summed_over_all_turns_and_a_fork_begins_anew_unless_it_is_told() -> None:
     """Copies are not billed twice; whoever wants the sum along says so."""
 
