@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
-from helix_temporal.activities._step_rules import check_values
+from helix_temporal.activities._step_rules import TurnAnswers, check_values
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HelixError, InvalidRequestError
@@ -218,12 +218,29 @@ async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) ->
     try:
         decision = await agent.hooks.call("before_user_message", event)
     except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
-        raise InvalidRequestError(f"hook before_user_message failed: {type(error).__name__}") from None
+        raise refusal(f"hook before_user_message failed: {type(error).__name__}") from None
+    if decision is not None and decision.refuse is not None:
+        raise refusal(decision.refuse)
     if decision is None or decision.text is None:
-        if decision is not None and decision.refuse is not None:
-            raise InvalidRequestError(f"the message is refused: {decision.refuse}")
         return message
     return message.model_copy(update={"text": decision.text})
+
+
+def refusal(reason: str | None) -> InvalidRequestError:
+    """The error for a message that the hook does not let pass."""
+    return InvalidRequestError(f"the message is refused: {reason}")
+
+
+def answer_before(stored: StoredSession, message_id: str) -> Message | None:
+    """The answer that a message of the session got; None if its turn ended without one.
+
+    Raises:
+        IdempotencyConflictError: The id belongs to a message that is no user's.
+    """
+    found = TurnAnswers([message_id])
+    found.follow(0, records_of(stored.messages))
+    answer = found.answers.get(message_id)
+    return None if answer is None else stored.messages[answer.position]
 
 
 async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> list[Message]:

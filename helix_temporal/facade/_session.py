@@ -1,6 +1,7 @@
 """A session in this process, or one that a session workflow runs."""
 
 import asyncio
+import logging
 import secrets
 import string
 import time
@@ -8,10 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
+from helix_temporal.activities._application_code import is_cancellation, told
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, InvalidRequestError, SessionNotFoundError
-from helix_temporal.facade._local import admitted, run_turn
+from helix_temporal.facade._local import admitted, answer_before, refusal, run_turn
+from helix_temporal.models._json import clean
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -22,10 +25,12 @@ from helix_temporal.models.facade import (
     TextEvent,
 )
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.sessions import AskStatus, UserMessage
+from helix_temporal.models.sessions import AskStatus, ExitReason, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
+
+_logger = logging.getLogger(__name__)
 
 _LETTERS: Final = string.ascii_letters + string.digits
 
@@ -72,9 +77,10 @@ class LocalEngine:
         self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`.
+        """See `Engine.answer`; a message that is in the session already gets the answer that it got.
 
         Raises:
+            IdempotencyConflictError: The message has the id of an answer or of a tool's result.
             LeaseLostError: Another process took the session over; what was not being stored is not.
             SessionNotFoundError: It was deleted meanwhile.
             SessionExpiredError: It is past its time; `resume_session` renews it.
@@ -83,6 +89,12 @@ class LocalEngine:
         async with leased(self._locks, self._session_id):
             # Somebody else may have had a turn since ours.
             found = await self.stored()
+            if any(each.id == message.id for each in found.messages):
+                answer = answer_before(found, message.id)
+                ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
+                emit(StopEvent(stop_reason=ended.value))
+                emit(ResultEvent(text=None if answer is None else answer.text))
+                return
             refuse_past(found.id, found.properties.expires_at, now())
             message = await admitted(self._agent, found, message)
             result, messages, state = await run_turn(self._agent, found, message, emit)
@@ -93,7 +105,8 @@ class LocalEngine:
                 "updated_at": max(now(), found.updated_at + 1),
             }
             await save_to_its_end(self._storage, found.model_copy(update=changes))
-        emit(ResultEvent(text=messages[-1].text if messages else None, usage=result.usage))
+        text = None if result.answer is None else messages[result.answer.position].text
+        emit(ResultEvent(text=text, usage=result.usage))
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`.
@@ -167,6 +180,8 @@ class WorkflowEngine:
             metadata=self._metadata,
         )
         self._properties = None
+        if result.status is AskStatus.REFUSED:
+            raise refusal(result.error)
         if result.status is AskStatus.FAILED:
             raise InvalidRequestError(result.error or "the turn failed")
         if result.text:
@@ -291,10 +306,18 @@ class Session:
             await self._engine.answer(message, events.put_nowait)
         except HelixError as error:
             events.put_nowait(_failure(error))
-        except asyncio.CancelledError:
-            if not self._deleted:
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # of an application's code
+            if not is_cancellation(error):
+                _logger.warning("a turn of session %r failed", self.id, exc_info=error)
+                events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=told(error)))
+            elif self._deleted:
+                gone = SessionNotFoundError(f"Session not found: {self.id!r} was deleted")
+                events.put_nowait(_failure(gone))
+            else:
                 raise
-            events.put_nowait(_failure(SessionNotFoundError(f"Session not found: {self.id!r} was deleted")))
         finally:
             events.put_nowait(None)
 
@@ -309,7 +332,7 @@ class Session:
 
 
 def _failure(error: HelixError) -> ErrorEvent:
-    return ErrorEvent(error_type=type(error).__name__, message=str(error))
+    return ErrorEvent(error_type=type(error).__name__, message=clean(str(error)))
 
 
 def now() -> int:

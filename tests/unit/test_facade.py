@@ -11,6 +11,7 @@ from helix_temporal.facade import Session, create_session, delete_session, fork_
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
 from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 
 
@@ -33,7 +34,7 @@ class Storage(MemorySessionStorage):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fails = False
+        self.error: Exception | None = None
         self.saving, self.may_save = asyncio.Event(), asyncio.Event()
         self.may_save.set()
 
@@ -41,8 +42,8 @@ class Storage(MemorySessionStorage):
         """Once it may, and unless it fails."""
         self.saving.set()
         await self.may_save.wait()
-        if self.fails:
-            raise StoreUnavailableError("the disk is full")
+        if self.error is not None:
+            raise self.error
         await super().save(session)
 
     async def load(self, session_id: str) -> StoredSession | None:
@@ -55,9 +56,9 @@ def echo(model: Echo | None = None, hooks: Hooks | None = None) -> Agent:
     return Agent(name="echo", model=model or Echo(), hooks=hooks or Hooks())
 
 
-async def ask(session: Session, text: str) -> SessionEvent:
+async def ask(session: Session, text: str, message_id: str | None = None) -> SessionEvent:
     """The last event."""
-    await session.send(text)
+    await session.send(text, message_id=message_id)
     return [event async for event in session.receive()][-1]
 
 
@@ -69,7 +70,7 @@ async def test_a_turn_that_was_not_stored_is_not_in_the_session() -> None:
     """What one's own process shows is what everybody else finds."""
     storage = Storage()
     session = await create_session(echo(), storage=storage)
-    storage.fails = True
+    storage.error = StoreUnavailableError("the disk is full")
     failed = await ask(session, "lost")
     assert isinstance(failed, ErrorEvent)
     assert failed.error_type == "StoreUnavailableError"
@@ -175,6 +176,42 @@ async def test_a_message_that_the_hook_refuses_is_not_answered() -> None:
     assert await texts(session) == []
 
 
+async def test_a_message_that_is_sent_again_gets_the_answer_that_it_got() -> None:
+    """It got that of the newest message; it is stored once, and its answer is paid for once."""
+    storage, model = Storage(), Echo()
+    session = await create_session(echo(model), storage=storage)
+    await ask(session, "one", "m1")
+    await ask(session, "two", "m2")
+    model.asked.clear()
+    again = await ask(session, "one", "m1")
+    assert again == ResultEvent(text="one")
+    assert not model.asked.is_set()
+    assert await texts(session) == ["one", "one", "two", "two"]
+
+
+async def test_an_answer_that_was_given_is_given_again_whatever_is_refused_by_now() -> None:
+    """A hook is asked of what is new; nor does a session that has expired take an answer back."""
+    refused: list[str] = []
+    hooks = Hooks(before_user_message=lambda _: UserMessageDecision(refuse=refused[0] if refused else None))
+    storage = Storage()
+    session = await create_session(echo(hooks=hooks), storage=storage)
+    await ask(session, "one", "m1")
+    refused.append("closed for today")
+    await resume_session(session.id, echo(), storage=storage, properties=SessionProperties(expires_at=1))
+    assert await ask(session, "one", "m1") == ResultEvent(text="one")
+    assert isinstance(await ask(session, "two", "m2"), ErrorEvent)
+
+
+async def test_an_id_of_an_answer_is_refused_for_a_message() -> None:
+    """As by a session workflow; nothing could be found under it."""
+    session = await create_session(echo(), storage=Storage())
+    await ask(session, "one")
+    answer = (await session.get_messages())[-1]
+    failed = await ask(session, "two", answer.id)
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == "IdempotencyConflictError"
+
+
 async def test_a_message_that_the_hook_changes_is_stored_as_changed() -> None:
     """The text that the hook took out is nowhere."""
     storage = Storage()
@@ -194,6 +231,36 @@ async def test_a_hook_that_fails_refuses_without_its_text() -> None:
     failed = await ask(session, "hello")
     assert isinstance(failed, ErrorEvent)
     assert "password" not in failed.message
+
+
+@pytest.mark.parametrize("error", [KeyError("colour"), asyncio.CancelledError()])
+async def test_a_turn_whose_model_fails_ends_with_an_event(error: BaseException) -> None:
+    """Whoever reads `receive` needs no handler beside the loop; the session takes the next message."""
+    errors = [error]
+
+    class Failing:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Fails once."""
+            if errors:
+                raise errors.pop()
+            return ModelResponse(content=request.messages[-1].text)
+
+    session = await create_session(Agent(name="echo", model=Failing()), storage=Storage())
+    failed = await ask(session, "one")
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == type(error).__name__
+    assert failed.message.endswith(("KeyError: 'colour'", "raised CancelledError"))
+    assert await ask(session, "two") == ResultEvent(text="two")
+
+
+async def test_a_storage_that_fails_ends_the_turn_with_an_event() -> None:
+    """Also one of one's own, whose errors are none of this package."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    storage.error = OSError("the disk is full")
+    failed = await ask(session, "one")
+    assert isinstance(failed, ErrorEvent)
+    assert (failed.error_type, failed.message) == ("OSError", "OSError: the disk is full")
 
 
 async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_once() -> None:

@@ -17,7 +17,7 @@ from helix_temporal.agents import (
 )
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
-from helix_temporal.models.facade import ErrorEvent, SessionEvent
+from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.file.storage import FileSessionStorage
@@ -109,6 +109,15 @@ async def test_a_tool_takes_the_steps_of_its_turn_back() -> None:
         "tool",
         "assistant",
     ]
+
+
+async def test_a_turn_that_ends_without_an_answer_has_none() -> None:
+    """The result of a tool is no answer; a session workflow gives none either."""
+    model = ScriptedModel(calls("choose", plan="small"))
+    agent = Agent(name="sales", model=model, tools=[choose], max_steps=1)
+    session = await create_session(agent, storage=MemorySessionStorage())
+    assert await ask(session, "the small one") == ResultEvent(text=None)
+    assert (await session.get_messages())[-1].text == "small it is"
 
 
 async def test_metadata_reach_tools_and_instructions() -> None:
