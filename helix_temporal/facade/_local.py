@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -50,7 +51,6 @@ Emit = Callable[[SessionEvent], None]
 JsonObject = dict[str, Any]
 
 _OWNER = "facade"
-_EPOCH = 1
 _PAUSE = 0.2
 
 
@@ -95,7 +95,7 @@ class LocalCalls:
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`, again: a tool has taken the turn's steps back."""
-        epoch = (request.known_epoch or _EPOCH) + 1
+        epoch = (request.known_epoch or 0) + 1
         opened = await self._threads.open(
             OpenThread(
                 request.thread_id,
@@ -180,15 +180,17 @@ async def run_turn(
     Raises:
         HelixError: The turn failed; nothing of it counts.
     """
+    # As an activity has it: no two turns have the same, and with it go the keys of model calls.
+    epoch = time.time_ns() // 1000
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
     metadata = _texts(stored.metadata)
     known = canonical(SliceState(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, _EPOCH, _OWNER, records=records, slice=known))
+    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
-    handle, trace = OpenHandle(epoch=_EPOCH, head=opened.header.head), stored.properties.tracing_context
+    handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
     talk = Conversation(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
     turn = Turn(calls, talk, number=_turns(stored) + 1, max_steps=agent.max_steps)

@@ -253,6 +253,25 @@ async def test_a_turn_whose_model_fails_ends_with_an_event(error: BaseException)
     assert await ask(session, "two") == ResultEvent(text="two")
 
 
+async def test_each_turn_asks_its_model_under_keys_of_its_own() -> None:
+    """After a turn that failed, the next message stood where it had stood: one key for two requests."""
+    keys: list[str] = []
+
+    class Failing:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Fails once."""
+            keys.append(request.step_key)
+            if len(keys) == 1:
+                raise StoreUnavailableError("the provider is away")
+            return ModelResponse(content="ok")
+
+    session = await create_session(Agent(name="echo", model=Failing()), storage=Storage(), session_id="s")
+    assert isinstance(await ask(session, "one"), ErrorEvent)
+    assert isinstance(await ask(session, "two"), ResultEvent)
+    assert [each.split("/")[::2] for each in keys] == [["s", "0"], ["s", "0"]]
+    assert keys[0] != keys[1]
+
+
 async def test_a_storage_that_fails_ends_the_turn_with_an_event() -> None:
     """Also one of one's own, whose errors are none of this package."""
     storage = Storage()
