@@ -22,10 +22,10 @@ from helix_temporal.facade._session import (
     LocalEngine,
     Session,
     WorkflowEngine,
+    finish_write,
     generate_session_id,
     leased,
     now,
-    save_to_its_end,
 )
 from helix_temporal.models.deletion import DeleteResult
 from helix_temporal.models.facade import StoredSession
@@ -280,7 +280,7 @@ async def delete_session(
         await active.end_deleted()
     async with leased(getattr(storage, "locks", None), session_id):
         found = await storage.load(session_id)
-        await storage.delete(session_id)
+        await finish_write(storage.delete(session_id))
     removed: dict[str, int] = {} if found is None else {"thread": 1, "state": 1, "usage": 1}
     return DeleteResult(sessions=(session_id,), removed=removed)
 
@@ -325,7 +325,7 @@ async def _save_new(storage: SessionStorage, session: StoredSession) -> StoredSe
     async with leased(getattr(storage, "locks", None), session.id):
         found = await storage.load(session.id)
         if found is None:
-            await save_to_its_end(storage, session)
+            await finish_write(storage.save(session))
         return found or session
 
 
@@ -350,7 +350,7 @@ async def _set_properties(storage: SessionStorage, session_id: str, properties: 
     async with leased(getattr(storage, "locks", None), session_id):
         found = await _found(storage, session_id)
         changed = found.model_copy(update={"properties": properties.over(found.properties)})
-        await save_to_its_end(storage, changed)
+        await finish_write(storage.save(changed))
 
 
 async def _found(storage: SessionStorage, session_id: str) -> StoredSession:

@@ -5,7 +5,7 @@ import logging
 import secrets
 import string
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
@@ -87,26 +87,29 @@ class LocalEngine:
             InvalidRequestError: The hook refuses the message.
         """
         async with leased(self._locks, self._session_id):
-            # Somebody else may have had a turn since ours.
-            found = await self.stored()
-            if any(each.id == message.id for each in found.messages):
-                answer = answer_before(found, message.id)
-                ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
-                emit(StopEvent(stop_reason=ended.value))
-                emit(ResultEvent(text=None if answer is None else answer.text))
-                return
-            refuse_past(found.id, found.properties.expires_at, now())
-            message = await admitted(self._agent, found, message)
-            result, messages, state = await run_turn(self._agent, found, message, emit)
-            changes = {
-                "messages": messages,
-                "state": state,
-                "usage": found.usage + result.usage,
-                "updated_at": max(now(), found.updated_at + 1),
-            }
-            await save_to_its_end(self._storage, found.model_copy(update=changes))
+            result = await self._answer(message, emit)
+        emit(result)
+
+    async def _answer(self, message: UserMessage, emit: Any) -> ResultEvent:
+        # Somebody else may have had a turn since ours.
+        found = await self.stored()
+        if any(each.id == message.id for each in found.messages):
+            answer = answer_before(found, message.id)
+            ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
+            emit(StopEvent(stop_reason=ended.value))
+            return ResultEvent(text=None if answer is None else answer.text)
+        refuse_past(found.id, found.properties.expires_at, now())
+        message = await admitted(self._agent, found, message)
+        result, messages, state = await run_turn(self._agent, found, message, emit)
+        changes = {
+            "messages": messages,
+            "state": state,
+            "usage": found.usage + result.usage,
+            "updated_at": max(now(), found.updated_at + 1),
+        }
+        await finish_write(self._storage.save(found.model_copy(update=changes)))
         text = None if result.answer is None else messages[result.answer.position].text
-        emit(ResultEvent(text=text, usage=result.usage))
+        return ResultEvent(text=text, usage=result.usage)
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`.
@@ -137,12 +140,12 @@ async def leased(locks: LockManager | None, session_id: str) -> AsyncIterator[No
         yield
 
 
-async def save_to_its_end(storage: SessionStorage, session: StoredSession) -> None:
-    """Save a session; a cancel is passed on once that has ended.
+async def finish_write(writing: Coroutine[Any, Any, None]) -> None:
+    """Await a write under a lease; a cancel is passed on once it has ended.
 
     Else it would go on after the lease was given back, over the turn of the next holder.
     """
-    task = asyncio.create_task(storage.save(session))
+    task = asyncio.create_task(writing)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -306,10 +309,7 @@ class Session:
             await self._engine.answer(message, events.put_nowait)
         except HelixError as error:
             events.put_nowait(_failure(error))
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # of an application's code
+        except (Exception, asyncio.CancelledError) as error:
             if not is_cancellation(error):
                 _logger.warning("a turn of session %r failed", self.id, exc_info=error)
                 events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=told(error)))

@@ -37,6 +37,14 @@ class Storage(MemorySessionStorage):
         self.error: Exception | None = None
         self.saving, self.may_save = asyncio.Event(), asyncio.Event()
         self.may_save.set()
+        self.deleting, self.may_delete = asyncio.Event(), asyncio.Event()
+        self.may_delete.set()
+
+    async def delete(self, session_id: str) -> None:
+        """Once it may."""
+        self.deleting.set()
+        await self.may_delete.wait()
+        await super().delete(session_id)
 
     async def save(self, session: StoredSession) -> None:
         """Once it may, and unless it fails."""
@@ -413,6 +421,22 @@ async def test_what_is_being_stored_is_stored_before_it_is_deleted() -> None:
     storage.may_save.set()
     assert (await deleting).complete
     assert isinstance(await asked, ErrorEvent)
+    assert await storage.list() == []
+
+
+async def test_a_deletion_that_has_begun_is_waited_for() -> None:
+    """Else it would go on after the lease was given back, and take what was made anew under the id."""
+    storage = Storage()
+    await create_session(echo(), storage=storage, session_id="s")
+    storage.deleting.clear()
+    storage.may_delete.clear()
+    deleting = asyncio.create_task(delete_session("s", storage=storage))
+    await storage.deleting.wait()
+    deleting.cancel()
+    await asyncio.wait([deleting], timeout=0.01)
+    assert await storage.locks.is_locked("session/s")
+    storage.may_delete.set()
+    await asyncio.wait([deleting])
     assert await storage.list() == []
 
 
