@@ -28,41 +28,46 @@ _LONGEST_PAUSE: Final = 5.0
 """Seconds between attempts while workers lack what is asked for."""
 
 
-def application_error(error: HelixError) -> ApplicationError:
+def application_error(error: HelixError, number: int | None = None) -> ApplicationError:
     """The error as Temporal carries it: its class name as type, its facts as details.
 
     Whoever says when to come again (``retry_after_ms``) is asked again then, not sooner.
+
+    Args:
+        error: What was raised.
+        number: Of the attempt that raised it; None for that of the activity.
     """
+    number = attempt() if number is None else number
     expected = isinstance(error, ConflictError)
     return ApplicationError(
         str(error),
         error.facts,
         type=type(error).__name__,
-        non_retryable=_is_permanent(error),
-        next_retry_delay=_retry_delay(error),
+        non_retryable=_is_permanent(error, number),
+        next_retry_delay=_retry_delay(error, number),
         category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
     )
 
 
-def _is_permanent(error: HelixError) -> bool:
+def _is_permanent(error: HelixError, number: int) -> bool:
     """Whether no attempt follows: ``retry_for_ms`` and ``attempts`` bound errors that may pass."""
-    if not error.retryable or not activity.in_activity():
-        return not error.retryable
     seconds, attempts = error.facts.get("retry_for_ms"), error.facts.get("attempts")
-    if isinstance(attempts, int) and attempt() >= attempts:
+    if not error.retryable or (isinstance(attempts, int) and number >= attempts):
         return True
+    if not activity.in_activity():
+        return False
     waited = datetime.now(UTC) - activity.info().scheduled_time
     return isinstance(seconds, int) and waited >= timedelta(milliseconds=seconds)
 
 
-def _retry_delay(error: HelixError) -> timedelta | None:
+def _retry_delay(error: HelixError, number: int) -> timedelta | None:
     """When the next attempt is made, if not as the retry policy has it."""
     after = error.facts.get("retry_after_ms")
     if isinstance(after, int) and after > 0:
         return timedelta(milliseconds=after)
     if isinstance(error, NotServedError):
         # Another worker may have it: ask soon, whatever pauses failing stores get.
-        return timedelta(seconds=min(0.1 * 1.5 ** min(attempt(), 20), _LONGEST_PAUSE))
+        return timedelta(seconds=min(0.1 * 1.5 ** min(number, 20), _LONGEST_PAUSE))
     return None
 
 

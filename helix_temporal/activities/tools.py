@@ -111,15 +111,21 @@ class ToolRunner:
 
         return run_tool
 
-    async def run(self, tool: Tool, request: ToolInput, *, hides: bool = False) -> ToolResult:
+    async def run(
+        self, tool: Tool, request: ToolInput, *, hides: bool = False, number: int | None = None
+    ) -> ToolResult:
         """Run a tool once; its own exceptions pass, so that Temporal tries again.
 
-        ``hides``: of an exception the model is told the type alone.
+        ``hides``: of an exception the model is told the type alone.  ``number``: of the attempt, unless it is
+        the activity's.
         """
+        number = attempt() if number is None else number
         async with self._streams.tool(request) as live:
-            return await self._run(tool, request, live, hides=hides or tool.hide_errors)
+            return await self._run(tool, request, live, number, hides=hides or tool.hide_errors)
 
-    async def _run(self, tool: Tool, request: ToolInput, live: ToolStream, *, hides: bool) -> ToolResult:
+    async def _run(
+        self, tool: Tool, request: ToolInput, live: ToolStream, number: int, *, hides: bool
+    ) -> ToolResult:
         metrics = Metrics()
         context = ToolContext(
             session_id=request.session_id,
@@ -129,7 +135,7 @@ class ToolRunner:
             call_id=request.call.id,
             key=request.key,
             metadata=dict(request.metadata),
-            attempt=attempt(),
+            attempt=number,
             emit=live.emit,
             record=metrics.record,
             tracing_context=request.tracing_context,
@@ -150,7 +156,7 @@ class ToolRunner:
             raise ApplicationError(
                 f"tool {tool.name!r}: {told(error, hides=hides)}",
                 type=type(error).__name__,
-                non_retryable=is_bug(error) and attempt() >= ATTEMPTS,
+                non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None
         async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
             staged = await self._stage(tool, request, outcome.state) if outcome.state else ""

@@ -22,6 +22,7 @@ from helix_temporal.facade._session import (
     LocalEngine,
     Session,
     WorkflowEngine,
+    finish_write,
     generate_session_id,
     leased,
     now,
@@ -143,7 +144,7 @@ async def create_session(
         session_id = session_id or generate_session_id()
         return _through_workflow(agent, client, session_id, properties, _texts(metadata or {}))
     storage, made_at = storage or get_default_storage(), now()
-    session = StoredSession(
+    new = StoredSession(
         id=validate_id(session_id or generate_session_id(), "session id"),
         metadata=metadata or {},
         created_at=made_at,
@@ -151,10 +152,10 @@ async def create_session(
         properties=properties or SessionProperties(),
     )
     if session_id is None:
-        await storage.save(session)
-    else:
-        await _save_new(storage, session)
-    return _active_session(agent, storage, session)
+        await storage.save(new)
+    elif await _save_new(storage, new) is not new:
+        raise InvalidRequestError(f"session {session_id!r} exists; resume it, or choose another id")
+    return _new_session(agent, storage, new.id)
 
 
 @typed_arguments
@@ -179,13 +180,10 @@ async def resume_session(
         metadata = await _known_metadata(client, session_id)
         return _through_workflow(agent, client, session_id, properties, metadata)
     storage = storage or get_default_storage()
-    found = await _found(storage, session_id)
+    await _found(storage, session_id)
     if properties is not None:
-        found = await _with_properties(storage, session_id, properties)
-    active = _active.get((id(storage), session_id))
-    if active is not None and not active.closed:
-        return active
-    return _active_session(agent, storage, found)
+        await _set_properties(storage, session_id, properties)
+    return _active_session(agent, storage, session_id)
 
 
 @typed_arguments
@@ -230,15 +228,16 @@ async def fork_session(
         raise InvalidRequestError("sessions of a storage have no checkpoints; say at_message instead")
     storage = storage or get_default_storage()
     source = await _found(storage, session_id)
-    made = None if new_session_id is None else await storage.load(new_session_id)
+    target = validate_id(new_session_id or generate_session_id(), "session id")
+    made = await storage.load(target)
     if made is None:
-        made = _copied(source, new_session_id, at_message, copy_usage=copy_usage)
+        copy = _copied(source, target, at_message, copy_usage=copy_usage)
         if properties is not None:
-            made = made.model_copy(update={"properties": properties.over(made.properties)})
-        await storage.save(made)
-    elif made.parent_id != session_id:
-        raise InvalidRequestError(f"session {new_session_id!r} exists and is no fork of {session_id!r}")
-    return _active_session(agent, storage, made)
+            copy = copy.model_copy(update={"properties": properties.over(copy.properties)})
+        made = await _save_new(storage, copy)
+    if made.parent_id != session_id:
+        raise InvalidRequestError(f"session {target!r} exists and is no fork of {session_id!r}")
+    return _active_session(agent, storage, target)
 
 
 @typed_arguments
@@ -281,18 +280,18 @@ async def delete_session(
         await active.end_deleted()
     async with leased(getattr(storage, "locks", None), session_id):
         found = await storage.load(session_id)
-        await storage.delete(session_id)
+        await finish_write(storage.delete(session_id))
     removed: dict[str, int] = {} if found is None else {"thread": 1, "state": 1, "usage": 1}
     return DeleteResult(sessions=(session_id,), removed=removed)
 
 
 def _copied(
-    source: StoredSession, new_session_id: str | None, at_message: int | None, *, copy_usage: bool
+    source: StoredSession, new_session_id: str, at_message: int | None, *, copy_usage: bool
 ) -> StoredSession:
     made_at = now()
     return source.model_copy(
         update={
-            "id": validate_id(new_session_id or generate_session_id(), "session id"),
+            "id": new_session_id,
             "messages": source.messages[: _cut(source, at_message)],
             "usage": source.usage if copy_usage else Usage(),
             "created_at": made_at,
@@ -321,11 +320,13 @@ async def _forked_by_workflow(
     return _through_workflow(agent, talker, target, properties)
 
 
-async def _save_new(storage: SessionStorage, session: StoredSession) -> None:
+async def _save_new(storage: SessionStorage, session: StoredSession) -> StoredSession:
+    """Save a session unless its id is taken; the one that has the id."""
     async with leased(getattr(storage, "locks", None), session.id):
-        if await storage.load(session.id) is not None:
-            raise InvalidRequestError(f"session {session.id!r} exists; resume it, or choose another id")
-        await storage.save(session)
+        found = await storage.load(session.id)
+        if found is None:
+            await finish_write(storage.save(session))
+        return found or session
 
 
 def _cut(source: StoredSession, at: int | None) -> int:
@@ -345,14 +346,11 @@ def _inherited(properties: SessionProperties) -> dict[str, Any]:
     return {name: value for name, value in properties.changes().items() if name in {"user_id", "tags"}}
 
 
-async def _with_properties(
-    storage: SessionStorage, session_id: str, properties: SessionProperties
-) -> StoredSession:
+async def _set_properties(storage: SessionStorage, session_id: str, properties: SessionProperties) -> None:
     async with leased(getattr(storage, "locks", None), session_id):
         found = await _found(storage, session_id)
         changed = found.model_copy(update={"properties": properties.over(found.properties)})
-        await storage.save(changed)
-        return changed
+        await finish_write(storage.save(changed))
 
 
 async def _found(storage: SessionStorage, session_id: str) -> StoredSession:
@@ -362,9 +360,17 @@ async def _found(storage: SessionStorage, session_id: str) -> StoredSession:
     return found
 
 
-def _active_session(agent: Agent, storage: SessionStorage, session: StoredSession) -> Session:
-    made = Session(session.id, LocalEngine(agent, storage, session.id, getattr(storage, "locks", None)))
-    _active[id(storage), session.id] = made
+def _active_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
+    """The session that is in use in this process, or else a new one for what is stored."""
+    active = _active.get((id(storage), session_id))
+    if active is not None and not active.closed:
+        return active
+    return _new_session(agent, storage, session_id)
+
+
+def _new_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
+    made = Session(session_id, LocalEngine(agent, storage, session_id, getattr(storage, "locks", None)))
+    _active[id(storage), session_id] = made
     return made
 
 

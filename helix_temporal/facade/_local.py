@@ -1,14 +1,18 @@
 """A turn in this process: the workflow's own turn, with calls that run here."""
 
 import asyncio
+import itertools
+import math
 import secrets
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
-from helix_temporal.activities._step_rules import check_values
+from helix_temporal.activities._errors import application_error
+from helix_temporal.activities._step_rules import TurnAnswers, check_values
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HelixError, InvalidRequestError
@@ -50,8 +54,7 @@ Emit = Callable[[SessionEvent], None]
 JsonObject = dict[str, Any]
 
 _OWNER = "facade"
-_EPOCH = 1
-_PAUSE = 0.2
+_POLICY = CallPolicy()
 
 
 class StateChanges:
@@ -95,7 +98,7 @@ class LocalCalls:
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """As `Calls.open`, again: a tool has taken the turn's steps back."""
-        epoch = (request.known_epoch or _EPOCH) + 1
+        epoch = (request.known_epoch or 0) + 1
         opened = await self._threads.open(
             OpenThread(
                 request.thread_id,
@@ -106,7 +109,7 @@ class LocalCalls:
             )
         )
         handle = OpenHandle(epoch=epoch, head=opened.header.head)
-        return OpenSessionResult(handle=handle, facts=self._agent.facts(), policy=CallPolicy())
+        return OpenSessionResult(handle=handle, facts=self._agent.facts(), policy=_POLICY)
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
@@ -121,23 +124,34 @@ class LocalCalls:
         return result
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
-        """As `Calls.run_tool`: tried again as often as the tool says."""
-        for attempt in range(1, facts.max_attempts + 1):
+        """As `Calls.run_tool`: tried again as often, and for as long, as an activity would be."""
+        clock, once, limit = asyncio.get_running_loop().time, facts.start_to_close, facts.schedule_to_close
+        ends, before = clock() + (limit or math.inf), ""
+        for number in itertools.count(1):
+            left = ends - clock()
             try:
-                async with asyncio.timeout(facts.start_to_close):
-                    return await self._tools.run(
-                        self._by_name[request.tool], request, hides=self._agent.hide_errors
-                    )
-            except HelixError as error:
-                raise ToolFailedError(str(error)) from error
+                return await self._run_once(request, number, min(once or math.inf, left))
             except TimeoutError as error:
-                if attempt == facts.max_attempts:
-                    raise ToolFailedError(late(facts.name, facts.start_to_close or 0)) from error
+                if left <= (once or math.inf):
+                    told = f"{late(facts.name, limit or 0)}, with all attempts{before}"
+                    raise ToolFailedError(told) from error
+                failure = ApplicationError(late(facts.name, once or 0))
             except ApplicationError as error:
-                if error.non_retryable or attempt == facts.max_attempts:
-                    raise ToolFailedError(error.message or type(error).__name__) from error
-            await self.pause(_PAUSE * attempt)
-        raise AssertionError("unreachable")
+                failure = error
+            pause = _pause_after(failure, number)
+            if failure.non_retryable or number >= facts.max_attempts or clock() + pause >= ends:
+                raise ToolFailedError(failure.message or type(failure).__name__) from failure
+            before = f"; before: {failure.message}"
+            await self.pause(pause)
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _run_once(self, request: ToolInput, number: int, seconds: float) -> ToolResult:
+        tool, hides = self._by_name[request.tool], self._agent.hide_errors
+        try:
+            async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+                return await self._tools.run(tool, request, hides=hides, number=number)
+        except HelixError as error:
+            raise application_error(error, number) from error
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """As `Calls.agent_facts`."""
@@ -180,15 +194,17 @@ async def run_turn(
     Raises:
         HelixError: The turn failed; nothing of it counts.
     """
+    # As an activity has it: no two turns have the same, and with it go the keys of model calls.
+    epoch = time.time_ns() // 1000
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
     metadata = _texts(stored.metadata)
     known = canonical(SliceState(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, _EPOCH, _OWNER, records=records, slice=known))
+    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
-    handle, trace = OpenHandle(epoch=_EPOCH, head=opened.header.head), stored.properties.tracing_context
+    handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
     talk = Conversation(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
     turn = Turn(calls, talk, number=_turns(stored) + 1, max_steps=agent.max_steps)
@@ -218,12 +234,36 @@ async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) ->
     try:
         decision = await agent.hooks.call("before_user_message", event)
     except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
-        raise InvalidRequestError(f"hook before_user_message failed: {type(error).__name__}") from None
+        raise refusal(f"hook before_user_message failed: {type(error).__name__}") from None
+    if decision is not None and decision.refuse is not None:
+        raise refusal(decision.refuse)
     if decision is None or decision.text is None:
-        if decision is not None and decision.refuse is not None:
-            raise InvalidRequestError(f"the message is refused: {decision.refuse}")
         return message
     return message.model_copy(update={"text": decision.text})
+
+
+def _pause_after(failure: ApplicationError, number: int) -> float:
+    """Seconds until the attempt behind this one, as a worker's policy has it unless the error says when."""
+    if failure.next_retry_delay is not None:
+        return failure.next_retry_delay.total_seconds()
+    return min(_POLICY.retry_initial * _POLICY.retry_backoff ** min(number - 1, 20), _POLICY.retry_maximum)
+
+
+def refusal(reason: str | None) -> InvalidRequestError:
+    """The error for a message that the hook does not let pass."""
+    return InvalidRequestError(f"the message is refused: {reason}")
+
+
+def answer_before(stored: StoredSession, message_id: str) -> Message | None:
+    """The answer that a message of the session got; None if its turn ended without one.
+
+    Raises:
+        IdempotencyConflictError: The id belongs to a message that is no user's.
+    """
+    found = TurnAnswers([message_id])
+    found.follow(0, records_of(stored.messages))
+    answer = found.answers.get(message_id)
+    return None if answer is None else stored.messages[answer.position]
 
 
 async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> list[Message]:

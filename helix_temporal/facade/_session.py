@@ -1,6 +1,7 @@
 """A session in this process, or one that a session workflow runs."""
 
 import asyncio
+import logging
 import secrets
 import string
 import time
@@ -8,10 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
+from helix_temporal.activities._application_code import is_cancellation, told
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, InvalidRequestError, SessionNotFoundError
-from helix_temporal.facade._local import admitted, run_turn
+from helix_temporal.facade._local import admitted, answer_before, refusal, run_turn
+from helix_temporal.models._json import clean
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -22,10 +25,12 @@ from helix_temporal.models.facade import (
     TextEvent,
 )
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.sessions import AskStatus, UserMessage
+from helix_temporal.models.sessions import AskStatus, ExitReason, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
+
+_logger = logging.getLogger(__name__)
 
 _LETTERS: Final = string.ascii_letters + string.digits
 
@@ -72,28 +77,39 @@ class LocalEngine:
         self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`.
+        """See `Engine.answer`; a message that is in the session already gets the answer that it got.
 
         Raises:
+            IdempotencyConflictError: The message has the id of an answer or of a tool's result.
             LeaseLostError: Another process took the session over; what was not being stored is not.
             SessionNotFoundError: It was deleted meanwhile.
             SessionExpiredError: It is past its time; `resume_session` renews it.
             InvalidRequestError: The hook refuses the message.
         """
         async with leased(self._locks, self._session_id):
-            # Somebody else may have had a turn since ours.
-            found = await self.stored()
-            refuse_past(found.id, found.properties.expires_at, now())
-            message = await admitted(self._agent, found, message)
-            result, messages, state = await run_turn(self._agent, found, message, emit)
-            changes = {
-                "messages": messages,
-                "state": state,
-                "usage": found.usage + result.usage,
-                "updated_at": max(now(), found.updated_at + 1),
-            }
-            await _to_its_end(self._storage.save(found.model_copy(update=changes)))
-        emit(ResultEvent(text=messages[-1].text if messages else None, usage=result.usage))
+            result = await self._answer(message, emit)
+        emit(result)
+
+    async def _answer(self, message: UserMessage, emit: Any) -> ResultEvent:
+        # Somebody else may have had a turn since ours.
+        found = await self.stored()
+        if any(each.id == message.id for each in found.messages):
+            answer = answer_before(found, message.id)
+            ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
+            emit(StopEvent(stop_reason=ended.value))
+            return ResultEvent(text=None if answer is None else answer.text)
+        refuse_past(found.id, found.properties.expires_at, now())
+        message = await admitted(self._agent, found, message)
+        result, messages, state = await run_turn(self._agent, found, message, emit)
+        changes = {
+            "messages": messages,
+            "state": state,
+            "usage": found.usage + result.usage,
+            "updated_at": max(now(), found.updated_at + 1),
+        }
+        await finish_write(self._storage.save(found.model_copy(update=changes)))
+        text = None if result.answer is None else messages[result.answer.position].text
+        return ResultEvent(text=text, usage=result.usage)
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`.
@@ -124,12 +140,12 @@ async def leased(locks: LockManager | None, session_id: str) -> AsyncIterator[No
         yield
 
 
-async def _to_its_end(saving: Coroutine[Any, Any, None]) -> None:
-    """Await a save; a cancel is passed on once it has ended.
+async def finish_write(writing: Coroutine[Any, Any, None]) -> None:
+    """Await a write under a lease; a cancel is passed on once it has ended.
 
     Else it would go on after the lease was given back, over the turn of the next holder.
     """
-    task = asyncio.create_task(saving)
+    task = asyncio.create_task(writing)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -167,6 +183,8 @@ class WorkflowEngine:
             metadata=self._metadata,
         )
         self._properties = None
+        if result.status is AskStatus.REFUSED:
+            raise refusal(result.error)
         if result.status is AskStatus.FAILED:
             raise InvalidRequestError(result.error or "the turn failed")
         if result.text:
@@ -291,10 +309,15 @@ class Session:
             await self._engine.answer(message, events.put_nowait)
         except HelixError as error:
             events.put_nowait(_failure(error))
-        except asyncio.CancelledError:
-            if not self._deleted:
+        except (Exception, asyncio.CancelledError) as error:
+            if not is_cancellation(error):
+                _logger.warning("a turn of session %r failed", self.id, exc_info=error)
+                events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=told(error)))
+            elif self._deleted:
+                gone = SessionNotFoundError(f"Session not found: {self.id!r} was deleted")
+                events.put_nowait(_failure(gone))
+            else:
                 raise
-            events.put_nowait(_failure(SessionNotFoundError(f"Session not found: {self.id!r} was deleted")))
         finally:
             events.put_nowait(None)
 
@@ -309,7 +332,7 @@ class Session:
 
 
 def _failure(error: HelixError) -> ErrorEvent:
-    return ErrorEvent(error_type=type(error).__name__, message=str(error))
+    return ErrorEvent(error_type=type(error).__name__, message=clean(str(error)))
 
 
 def now() -> int:

@@ -11,6 +11,7 @@ from helix_temporal.facade import Session, create_session, delete_session, fork_
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
 from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 
 
@@ -33,16 +34,24 @@ class Storage(MemorySessionStorage):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fails = False
+        self.error: Exception | None = None
         self.saving, self.may_save = asyncio.Event(), asyncio.Event()
         self.may_save.set()
+        self.deleting, self.may_delete = asyncio.Event(), asyncio.Event()
+        self.may_delete.set()
+
+    async def delete(self, session_id: str) -> None:
+        """Once it may."""
+        self.deleting.set()
+        await self.may_delete.wait()
+        await super().delete(session_id)
 
     async def save(self, session: StoredSession) -> None:
         """Once it may, and unless it fails."""
         self.saving.set()
         await self.may_save.wait()
-        if self.fails:
-            raise StoreUnavailableError("the disk is full")
+        if self.error is not None:
+            raise self.error
         await super().save(session)
 
     async def load(self, session_id: str) -> StoredSession | None:
@@ -55,9 +64,9 @@ def echo(model: Echo | None = None, hooks: Hooks | None = None) -> Agent:
     return Agent(name="echo", model=model or Echo(), hooks=hooks or Hooks())
 
 
-async def ask(session: Session, text: str) -> SessionEvent:
+async def ask(session: Session, text: str, message_id: str | None = None) -> SessionEvent:
     """The last event."""
-    await session.send(text)
+    await session.send(text, message_id=message_id)
     return [event async for event in session.receive()][-1]
 
 
@@ -69,7 +78,7 @@ async def test_a_turn_that_was_not_stored_is_not_in_the_session() -> None:
     """What one's own process shows is what everybody else finds."""
     storage = Storage()
     session = await create_session(echo(), storage=storage)
-    storage.fails = True
+    storage.error = StoreUnavailableError("the disk is full")
     failed = await ask(session, "lost")
     assert isinstance(failed, ErrorEvent)
     assert failed.error_type == "StoreUnavailableError"
@@ -175,6 +184,42 @@ async def test_a_message_that_the_hook_refuses_is_not_answered() -> None:
     assert await texts(session) == []
 
 
+async def test_a_message_that_is_sent_again_gets_the_answer_that_it_got() -> None:
+    """It got that of the newest message; it is stored once, and its answer is paid for once."""
+    storage, model = Storage(), Echo()
+    session = await create_session(echo(model), storage=storage)
+    await ask(session, "one", "m1")
+    await ask(session, "two", "m2")
+    model.asked.clear()
+    again = await ask(session, "one", "m1")
+    assert again == ResultEvent(text="one")
+    assert not model.asked.is_set()
+    assert await texts(session) == ["one", "one", "two", "two"]
+
+
+async def test_an_answer_that_was_given_is_given_again_whatever_is_refused_by_now() -> None:
+    """A hook is asked of what is new; nor does a session that has expired take an answer back."""
+    refused: list[str] = []
+    hooks = Hooks(before_user_message=lambda _: UserMessageDecision(refuse=refused[0] if refused else None))
+    storage = Storage()
+    session = await create_session(echo(hooks=hooks), storage=storage)
+    await ask(session, "one", "m1")
+    refused.append("closed for today")
+    await resume_session(session.id, echo(), storage=storage, properties=SessionProperties(expires_at=1))
+    assert await ask(session, "one", "m1") == ResultEvent(text="one")
+    assert isinstance(await ask(session, "two", "m2"), ErrorEvent)
+
+
+async def test_an_id_of_an_answer_is_refused_for_a_message() -> None:
+    """As by a session workflow; nothing could be found under it."""
+    session = await create_session(echo(), storage=Storage())
+    await ask(session, "one")
+    answer = (await session.get_messages())[-1]
+    failed = await ask(session, "two", answer.id)
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == "IdempotencyConflictError"
+
+
 async def test_a_message_that_the_hook_changes_is_stored_as_changed() -> None:
     """The text that the hook took out is nowhere."""
     storage = Storage()
@@ -196,6 +241,55 @@ async def test_a_hook_that_fails_refuses_without_its_text() -> None:
     assert "password" not in failed.message
 
 
+@pytest.mark.parametrize("error", [KeyError("colour"), asyncio.CancelledError()])
+async def test_a_turn_whose_model_fails_ends_with_an_event(error: BaseException) -> None:
+    """Whoever reads `receive` needs no handler beside the loop; the session takes the next message."""
+    errors = [error]
+
+    class Failing:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Fails once."""
+            if errors:
+                raise errors.pop()
+            return ModelResponse(content=request.messages[-1].text)
+
+    session = await create_session(Agent(name="echo", model=Failing()), storage=Storage())
+    failed = await ask(session, "one")
+    assert isinstance(failed, ErrorEvent)
+    assert failed.error_type == type(error).__name__
+    assert failed.message.endswith(("KeyError: 'colour'", "raised CancelledError"))
+    assert await ask(session, "two") == ResultEvent(text="two")
+
+
+async def test_each_turn_asks_its_model_under_keys_of_its_own() -> None:
+    """After a turn that failed, the next message stood where it had stood: one key for two requests."""
+    keys: list[str] = []
+
+    class Failing:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Fails once."""
+            keys.append(request.step_key)
+            if len(keys) == 1:
+                raise StoreUnavailableError("the provider is away")
+            return ModelResponse(content="ok")
+
+    session = await create_session(Agent(name="echo", model=Failing()), storage=Storage(), session_id="s")
+    assert isinstance(await ask(session, "one"), ErrorEvent)
+    assert isinstance(await ask(session, "two"), ResultEvent)
+    assert [each.split("/")[::2] for each in keys] == [["s", "0"], ["s", "0"]]
+    assert keys[0] != keys[1]
+
+
+async def test_a_storage_that_fails_ends_the_turn_with_an_event() -> None:
+    """Also one of one's own, whose errors are none of this package."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    storage.error = OSError("the disk is full")
+    failed = await ask(session, "one")
+    assert isinstance(failed, ErrorEvent)
+    assert (failed.error_type, failed.message) == ("OSError", "OSError: the disk is full")
+
+
 async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_once() -> None:
     """Else the later one would replace the first one's session."""
     storage = Storage()
@@ -205,6 +299,43 @@ async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_onc
     )
     assert sorted(type(each).__name__ for each in made) == ["InvalidRequestError", "Session"]
     assert any(isinstance(each, InvalidRequestError) for each in made)
+
+
+async def test_two_who_fork_at_once_get_the_same_copy() -> None:
+    """The later of two copies was saved over the turns of the first."""
+    storage = Storage()
+    await ask(await create_session(echo(), storage=storage, session_id="s"), "one")
+    storage.saving.clear()
+    storage.may_save.clear()
+    first = asyncio.create_task(fork_session("s", echo(), new_session_id="copy", storage=storage))
+    await storage.saving.wait()
+    held, storage.may_save = storage.may_save, asyncio.Event()
+    storage.may_save.set()
+    second = asyncio.create_task(_forked_and_asked(storage))
+    await asyncio.wait([second], timeout=0.05)
+    held.set()
+    assert await first is await second
+    assert await texts(await first) == ["one", "one", "two", "two"]
+
+
+async def _forked_and_asked(storage: Storage) -> Session:
+    session = await fork_session("s", echo(), new_session_id="copy", storage=storage)
+    await ask(session, "two")
+    return session
+
+
+async def test_a_fork_that_is_asked_for_again_waits_for_no_turn_of_the_copy() -> None:
+    """It is there, and what the session does meanwhile is its own business."""
+    storage, model = Storage(), Echo()
+    await ask(await create_session(echo(), storage=storage, session_id="s"), "one")
+    copy = await fork_session("s", echo(model), new_session_id="copy", storage=storage)
+    model.free.clear()
+    model.asked.clear()
+    asked = asyncio.create_task(ask(copy, "two"))
+    await model.asked.wait()
+    assert await fork_session("s", echo(), new_session_id="copy", storage=storage) is copy
+    model.free.set()
+    assert isinstance(await asked, ResultEvent)
 
 
 async def test_usage_is_summed_over_all_turns_and_a_fork_begins_anew_unless_it_is_told() -> None:
@@ -290,6 +421,22 @@ async def test_what_is_being_stored_is_stored_before_it_is_deleted() -> None:
     storage.may_save.set()
     assert (await deleting).complete
     assert isinstance(await asked, ErrorEvent)
+    assert await storage.list() == []
+
+
+async def test_a_deletion_that_has_begun_is_waited_for() -> None:
+    """Else it would go on after the lease was given back, and take what was made anew under the id."""
+    storage = Storage()
+    await create_session(echo(), storage=storage, session_id="s")
+    storage.deleting.clear()
+    storage.may_delete.clear()
+    deleting = asyncio.create_task(delete_session("s", storage=storage))
+    await storage.deleting.wait()
+    deleting.cancel()
+    await asyncio.wait([deleting], timeout=0.01)
+    assert await storage.locks.is_locked("session/s")
+    storage.may_delete.set()
+    await asyncio.wait([deleting])
     assert await storage.list() == []
 
 

@@ -1,7 +1,9 @@
 """What an agent's tools, hooks and instructions get and do in a session of the façade, without a workflow."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,9 @@ from helix_temporal.agents import (
     ToolOutcome,
     tool,
 )
-from helix_temporal.errors import InvalidRequestError
+from helix_temporal.errors import ApplicationCodeError, InvalidRequestError, StoreUnavailableError
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
-from helix_temporal.models.facade import ErrorEvent, SessionEvent
+from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.file.storage import FileSessionStorage
@@ -109,6 +111,103 @@ async def test_a_tool_takes_the_steps_of_its_turn_back() -> None:
         "tool",
         "assistant",
     ]
+
+
+async def test_a_turn_that_ends_without_an_answer_has_none() -> None:
+    """The result of a tool is no answer; a session workflow gives none either."""
+    model = ScriptedModel(calls("choose", plan="small"))
+    agent = Agent(name="sales", model=model, tools=[choose], max_steps=1)
+    session = await create_session(agent, storage=MemorySessionStorage())
+    assert await ask(session, "the small one") == ResultEvent(text=None)
+    assert (await session.get_messages())[-1].text == "small it is"
+
+
+class Flaky:
+    """Raises an error at each attempt, and counts them as it is told of them."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.attempts: list[int] = []
+
+    def run(self, context: ToolContext) -> str:
+        """Fail."""
+        self.attempts.append(context.attempt)
+        raise self.error
+
+
+async def told_of(flaky: Flaky, **limits: Any) -> str:
+    """What the model is told of a tool that fails."""
+    made = tool(name="flaky", **limits)(flaky.run)
+    agent = Agent(name="a", model=ScriptedModel(calls("flaky")), tools=[made])
+    ended = await ask(await create_session(agent, storage=MemorySessionStorage()), "go")
+    assert isinstance(ended, ResultEvent)
+    assert ended.text is not None
+    return ended.text
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (KeyError("colour"), [1, 2, 3]),
+        (OSError("reset"), [1, 2, 3, 4]),
+        (StoreUnavailableError("away"), [1, 2, 3, 4]),
+        (ApplicationCodeError("broken", attempts=2), [1, 2]),
+        (InvalidRequestError("no"), [1]),
+    ],
+)
+async def test_a_tool_that_fails_is_tried_as_often_as_by_a_worker(
+    error: Exception, attempts: list[int]
+) -> None:
+    """A bug three times, what may pass as often as the tool says, what is permanent once."""
+    flaky = Flaky(error)
+    assert str(error) in await told_of(flaky, attempts=4)
+    assert flaky.attempts == attempts
+
+
+async def test_a_tool_is_not_tried_again_after_its_deadline() -> None:
+    """Nobody waits for an attempt that may not begin."""
+    flaky = Flaky(OSError("reset"))
+    assert (await told_of(flaky, attempts=4, deadline=0.1)).endswith("OSError: reset")
+    assert flaky.attempts == [1]
+
+
+async def test_a_deadline_ends_the_attempt_that_runs() -> None:
+    """It was ignored, and the turn waited."""
+    attempts: list[int] = []
+
+    @tool(attempts=4, deadline=0.5)
+    async def slow(context: ToolContext) -> str:
+        """Fail, then take for ever."""
+        attempts.append(context.attempt)
+        if context.attempt == 1:
+            raise OSError("reset")
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(name="a", model=ScriptedModel(calls("slow")), tools=[slow])
+    ended = await ask(await create_session(agent, storage=MemorySessionStorage()), "go")
+    assert isinstance(ended, ResultEvent)
+    told = "tool 'slow': no result within 0.5 s, with all attempts; before: tool 'slow': OSError: reset"
+    assert ended.text == f"The tool failed: {told}"
+    assert attempts == [1, 2]
+
+
+async def test_a_time_out_ends_an_attempt() -> None:
+    """Another one follows, unless it was the last."""
+    attempts: list[int] = []
+
+    @tool(attempts=2, timeout=0.1)
+    async def slow(context: ToolContext) -> str:
+        """Take for ever."""
+        attempts.append(context.attempt)
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(name="a", model=ScriptedModel(calls("slow")), tools=[slow])
+    ended = await ask(await create_session(agent, storage=MemorySessionStorage()), "go")
+    assert isinstance(ended, ResultEvent)
+    assert ended.text == "The tool failed: tool 'slow': no result within 0.1 s"
+    assert attempts == [1, 2]
 
 
 async def test_metadata_reach_tools_and_instructions() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from helix_temporal.agents import (
     Agent,
+    Hooks,
     ModelRequest,
     ModelResponse,
     ScriptedModel,
@@ -15,7 +16,8 @@ from helix_temporal.agents import (
 )
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
-from helix_temporal.models.facade import ErrorEvent
+from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent
+from helix_temporal.models.hooks import UserMessageDecision
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage
@@ -50,6 +52,12 @@ async def ask(session: Session, text: str) -> str:
     await session.send(text)
     _ = [event async for event in session.receive()]
     return (await session.get_messages())[-1].text
+
+
+async def last_event(session: Session, text: str, message_id: str | None = None) -> SessionEvent:
+    """How the turn ended."""
+    await session.send(text, message_id=message_id)
+    return [event async for event in session.receive()][-1]
 
 
 async def test_metadata_arrive_at_the_agent(env: HelixEnv) -> None:
@@ -103,6 +111,35 @@ async def test_an_expired_session_says_so(env: HelixEnv) -> None:
     (*_, event) = [event async for event in session.receive()]
     assert isinstance(event, ErrorEvent)
     assert event.error_type == "SessionExpiredError"
+
+
+async def test_a_message_that_the_hook_refuses_is_told_as_in_a_local_session() -> None:
+    """It came as a result without text, and nobody learned why."""
+    hooks = Hooks(before_user_message=lambda event: UserMessageDecision(refuse=f"not {event.text!r}"))
+    strict = Agent(name="strict", model=ScriptedModel(["Yes."]), hooks=hooks)
+    local = await create_session(strict, storage=MemorySessionStorage())
+    async with helix_env([strict]) as env:
+        session = await create_session(strict, client=env.sessions)
+        last = await last_event(session, "this")
+    assert isinstance(last, ErrorEvent)
+    assert "not 'this'" in last.message
+    assert await last_event(local, "this") == last
+
+
+async def test_a_turn_ends_as_in_a_local_session() -> None:
+    """Without an answer after the last step allowed, and with its own for a message that is sent again."""
+    brief = Agent(name="brief", model=ScriptedModel(answer), tools=[choose], max_steps=1)
+    local = await create_session(brief, storage=MemorySessionStorage())
+    async with helix_env([brief, sales]) as env:
+        session = await create_session(brief, client=env.sessions)
+        assert await last_event(session, "small") == await last_event(local, "small")
+        for each in (
+            await create_session(sales, client=env.sessions),
+            await create_session(sales, storage=MemorySessionStorage()),
+        ):
+            await last_event(each, "small", "m1")
+            await last_event(each, "large", "m2")
+            assert await last_event(each, "small", "m1") == ResultEvent(text="small for None")
 
 
 async def test_a_storage_beside_a_client_is_refused(env: HelixEnv) -> None:
