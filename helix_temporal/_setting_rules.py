@@ -126,6 +126,11 @@ def deployment_name(value: str) -> str:
         raise ValueError(
             f"{shown(value)} is no name of a deployment: 1 to 20 of a-z, 0-9, -; a letter first, no - last"
         )
+    if value.endswith("-maintenance"):
+        raise ValueError(
+            f"{shown(value)}: a name that does not end in -maintenance expected, as the task queue of another "
+            "deployment's maintenance workers does"
+        )
     return value
 
 

@@ -172,3 +172,10 @@ def test_a_name_that_could_not_be_part_of_every_prefix_is_refused(name: str) -> 
     """It is in keys, table names, object keys and workflow ids."""
     with pytest.raises(InvalidConfigError, match=r"name: .* is no name of a deployment"):
         Settings(name=name)
+
+
+def test_a_name_is_not_that_of_another_deployments_maintenance_queue() -> None:
+    """The maintenance workers of the one would be given sessions of the other, which they refuse."""
+    with pytest.raises(InvalidConfigError, match="does not end in -maintenance"):
+        Settings(name="team-a-maintenance")
+    assert Settings(name="maintenance").name == "maintenance"
