@@ -61,7 +61,10 @@ _SLICE_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries."""
+    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries.
+
+    ``inline_arguments`` holds for results of tools as well, where the thread has them already.
+    """
 
     inline_text: int = 8 * 1024
     inline_arguments: int = 2 * 1024
@@ -355,7 +358,13 @@ class Stepper:
         if not (result.waiting or (result.calls and same_run)):
             return ()
         return await results_behind(
-            self._threads, self._payloads, appended.header, appended.head, result.waiting, len(result.calls)
+            self._threads,
+            self._payloads,
+            appended.header,
+            appended.head,
+            result.waiting,
+            len(result.calls),
+            self._limits.inline_arguments,
         )
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
