@@ -90,6 +90,7 @@ async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> 
     appended = await hot.append(
         StepAppend("t", 5, waits.head, (result,), Record(Kind.CALLS, "next", b"{}"), commits=False)
     )
+    assert appended
     (known,) = await results_behind(threads, payloads, appended.header, waits.head, (), 1, 0)
     assert known.result
     assert (known.result.text, bool(known.result.ref)) == ("", True)
