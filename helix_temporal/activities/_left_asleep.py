@@ -35,9 +35,8 @@ async def left_asleep(
     threads: ThreadStore,
     agent: Agent,
     request: OpenSessionInput,
-    deployment: str = DEFAULT_NAME,
-    *,
     inline_arguments: int,
+    deployment: str = DEFAULT_NAME,
 ) -> Suspension | None:
     """What the slice would say of the turn under way, had its execution come to saying so.
 

@@ -176,9 +176,7 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            asleep = await left_asleep(
-                self._threads, agent, request, self._deployment, inline_arguments=self._inline_arguments
-            )
+            asleep = await self._asleep(agent, request)
             opens = _as_open(as_own(request), epoch, agent, state, asleep)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
@@ -269,6 +267,10 @@ class SessionActivities:
         if header.head.position != header.committed:
             return None  # it waits for people, and goes on
         return await self._streams.at_work(request.session_id, header.epoch, found)
+
+    async def _asleep(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+        limit, deployment = self._inline_arguments, self._deployment
+        return await left_asleep(self._threads, agent, request, limit, deployment)
 
     async def _suspended(
         self, request: OpenSessionInput, header: HotHeader, stored: SliceState
