@@ -16,6 +16,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     SessionExpiredError,
     ThreadExistsError,
+    TooLargeError,
 )
 from helix_temporal.models._json import check_text
 from helix_temporal.models.children import check_own_id, is_child_id
@@ -219,7 +220,8 @@ class TakingBack(SessionReader):
         thread_id: str | None = None,
     ) -> AskResult:
         result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
-        if result.status is AskStatus.FAILED and (result.error or "").startswith(_RAISED):
+        too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
+        if result.status is AskStatus.FAILED and (result.error or "").startswith((*_RAISED, too_large)):
             raise error_of(result.error or "")
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(thread_id or session_id, result)

@@ -257,6 +257,7 @@ class Backends:
             self.payloads,
             beat_every=settings.timeouts.heartbeat_every.total_seconds(),
             inline_text=settings.limits.inline_text_bytes,
+            inline_arguments=settings.limits.inline_tool_result_bytes,
             states=self._states,
             streams=self._streaming,
         )

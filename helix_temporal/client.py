@@ -151,7 +151,7 @@ class SessionClient(SessionDeleter):
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
             AgentMismatchError: The session runs with another agent.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
-                empty, with a lone surrogate or U+0000, over 1 MiB.
+                empty, with a lone surrogate or U+0000, over 1 MiB or what the workers allow.
             IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
             InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
         """

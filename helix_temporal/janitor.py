@@ -32,7 +32,9 @@ from helix_temporal.settings import Settings
 from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
 
 _CATCH_UP: Final = timedelta(minutes=1)
-"""A run that was missed for longer is not made up for: the next one does its work."""
+"""A run that was missed for longer, and for longer than its interval, is not made up for: the next one
+does its work.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

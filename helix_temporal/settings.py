@@ -124,11 +124,13 @@ class Limits(_Group):
     Attributes:
         message_bytes: The largest body of a message that comes through a workflow: of a user, or appended by
             a workflow of one's own.  One whose content travels by reference (long texts, larger results of
-            tools) may have 64 times as much.  Answers of models are not bounded by it; no message is larger
-            than 64 MiB.
+            tools) may have 64 times as much; a text that a client sends has 1 MiB at most.  Answers of models
+            are not bounded by it; no message is larger than 64 MiB.
         batch_messages: The most messages of one append.
-        inline_text_bytes: Longer texts travel by reference.
-        inline_tool_result_bytes: Larger tool results go to a blob before the tool completes.
+        inline_text_bytes: Longer answers of turns, and texts that a hook has changed, travel by reference.
+            What clients send does above 8 KiB, whatever is set here.
+        inline_tool_result_bytes: Larger tool results go to a blob before the tool completes, and larger
+            arguments of calls stay in the thread.
         payload_bytes: What an activity may return; more is a typed error or a blob.
         unarchived_bytes: Past this, and past ``unarchived_for``, turns are refused until the archive
             has caught up.

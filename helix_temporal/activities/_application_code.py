@@ -65,10 +65,34 @@ def is_cancellation(error: BaseException) -> bool:
 def told(error: BaseException, *, hides: bool = False) -> str:
     """Type and text of an exception, cut; the type alone if it ``hides`` the text."""
     kind = type(error).__name__
+    if isinstance(error, ApplicationError):
+        kind = error.type or kind
     if isinstance(error, asyncio.CancelledError):
         kind = f"raised {kind}"  # by itself: nobody cancelled the call
-    text = "" if hides else clean(str(error)).strip()
-    return f"{kind}: {text[:MAX_TEXT]}" if text else kind
+    text = "" if hides else _cut(error)
+    return f"{kind}: {text}" if text else kind
+
+
+def saying(error: HelixError | ApplicationError, text: str) -> HelixError | ApplicationError:
+    """The same error with another text; one of Temporal's keeps its type and when it is tried again.
+
+    Its details go: they may hold what its text did.
+    """
+    if isinstance(error, HelixError):
+        error.args = (text,)  # it stays itself: a subclass of the application's may be made of anything
+        return error
+    return ApplicationError(
+        text,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
+
+
+def _cut(error: BaseException) -> str:
+    text = error.message if isinstance(error, ApplicationError) else str(error)
+    return clean(text).strip()[:MAX_TEXT]
 
 
 @contextmanager
@@ -81,11 +105,14 @@ def application_code(what: str) -> Iterator[None]:
     Raises:
         ApplicationCodeError: It has a bug; permanent at the third attempt.
         ApplicationError: It raised anything else, which is tried again; its type is the exception's name.
+            One that it raised itself keeps its own type.
     """
     try:
         yield
-    except (HelixError, ApplicationError):
-        raise
+    except (HelixError, ApplicationError) as error:
+        if not activity.in_activity():
+            raise
+        raise saying(error, _cut(error)) from None
     except CODE_ERRORS as error:
         if is_cancellation(error) or not activity.in_activity():
             raise

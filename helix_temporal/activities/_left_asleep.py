@@ -32,9 +32,15 @@ from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 
 
 async def left_asleep(
-    threads: ThreadStore, agent: Agent, request: OpenSessionInput, deployment: str = DEFAULT_NAME
+    threads: ThreadStore,
+    agent: Agent,
+    request: OpenSessionInput,
+    inline_arguments: int,
+    deployment: str = DEFAULT_NAME,
 ) -> Suspension | None:
     """What the slice would say of the turn under way, had its execution come to saying so.
+
+    Arguments of more than ``inline_arguments`` bytes are left out.
 
     Returns:
         None where the slice says all there is, or nobody waits.
@@ -48,7 +54,10 @@ async def left_asleep(
     stored = waits_at(parse_state(thread.slice), thread.head)
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
-    found = {at: await _asleep(threads, call, before.get(at), deployment) for at, call in calls.items()}
+    found = {
+        at: await _asleep(threads, call, before.get(at), deployment, inline_arguments)
+        for at, call in calls.items()
+    }
     return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
@@ -85,7 +94,7 @@ def _leaves(state: SliceState) -> bool:
 
 
 async def _asleep(
-    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str
+    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str, inline_arguments: int
 ) -> ChildWait | None:
     """The call as one that waits, if its session does, and for this call."""
     if before is not None and not before.calls:
@@ -99,7 +108,7 @@ async def _asleep(
         return None
     _, records = await turn_under_way(threads, thread)
     messages = [from_record(record) for record in records]
-    pending = _pending(suspended, messages[-1])
+    pending = _pending(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
@@ -126,12 +135,12 @@ async def _is_held(workflow: str) -> bool:
     return found.close_time is None
 
 
-def _pending(suspended: Suspension, answer: Message) -> tuple[PendingCall, ...]:
+def _pending(suspended: Suspension, answer: Message, inline_arguments: int) -> tuple[PendingCall, ...]:
     """Pure: what a session waits for, there and below."""
     known, ended = {each.at for each in suspended.known}, _ended(suspended)
     position = suspended.head.position - 1
     own = tuple(
-        pending_call(each, as_carried(answer.tool_calls[each.at]), position)
+        pending_call(each, as_carried(answer.tool_calls[each.at], inline_arguments), position)
         for each in suspended.calls
         if each.at not in known
     )

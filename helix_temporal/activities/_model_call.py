@@ -49,7 +49,7 @@ async def ask_model(
                 instructions=given.instructions,
                 tools=tuple(tool.spec for tool in agent.tools),
                 metadata=dict(step.state.metadata),
-                step_key=f"{step.thread_id}/{request.epoch}/{request.head.position}",
+                step_key=_step_key(step),
                 tracing_context=request.tracing_context,
             ),
             live.on_event,
@@ -66,3 +66,15 @@ async def ask_model(
             provider=response.provider,
         )
     return answer, given
+
+
+def _step_key(step: ModelStep) -> str:
+    """Names the step for its provider.
+
+    With the epoch, since a tool that rewinds its turn has the same model called again with the same inputs
+    on purpose: nothing but the open in between tells that from a step whose answer was lost.  With the run,
+    since a turn that came to nothing is followed by another at the same place.
+    """
+    request = step.request
+    key = f"{step.thread_id}/{request.epoch}/{request.head.position}"
+    return key if request.run_id is None else f"{key}/{request.run_id}"

@@ -36,6 +36,7 @@ from helix_temporal.errors import (
     NotArchivedError,
     PayloadNotFoundError,
     StaleStateError,
+    TooLargeError,
 )
 from helix_temporal.models._json import JsonObject, canonical
 from helix_temporal.models.messages import (
@@ -60,7 +61,10 @@ _SLICE_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries."""
+    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries.
+
+    ``inline_arguments`` holds for results of tools as well, where the thread has them already.
+    """
 
     inline_text: int = 8 * 1024
     inline_arguments: int = 2 * 1024
@@ -131,6 +135,7 @@ class Stepper:
             InvalidConfigError: The archive is required, and there is no cold tier.
             PayloadNotFoundError: What an input refers to is gone for good, and the step does not stand.
             IdempotencyConflictError: A user's message has the id of another message.
+            TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
         """
         self._check_archive(request)
         agent = self._agents.get(request.agent)
@@ -353,7 +358,13 @@ class Stepper:
         if not (result.waiting or (result.calls and same_run)):
             return ()
         return await results_behind(
-            self._threads, self._payloads, appended.header, appended.head, result.waiting, len(result.calls)
+            self._threads,
+            self._payloads,
+            appended.header,
+            appended.head,
+            result.waiting,
+            len(result.calls),
+            self._limits.inline_arguments,
         )
 
     async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
@@ -394,7 +405,10 @@ class Stepper:
         )
         # A large tool result has come by reference: only what a workflow carries is bounded here.
         limit = self._limits.message if each.ref is None else 64 * self._limits.message
-        check_size(len(to_record(message).body), limit, f"message {each.id!r}")
+        try:
+            check_size(len(to_record(message).body), limit, f"message {each.id!r}")
+        except TooLargeError as refused:
+            raise TooLargeError(str(refused), message_id=each.id) from refused
         return message
 
     async def _content(self, thread_id: str, message_id: str, ref: str) -> str | list[JsonObject]:

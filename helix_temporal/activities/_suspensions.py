@@ -36,7 +36,6 @@ from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
 _INLINE_TEXT: Final = 2 * 1024
-_INLINE_ARGUMENTS: Final = 2 * 1024
 _TRIES: Final = 5
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -161,10 +160,12 @@ async def suspended_turn(
     header: HotHeader,
     state: SliceState,
     responses: Mapping[str, KnownCall],
+    inline_arguments: int,
 ) -> SuspendedTurn | None:
     """The turn that an open finds suspended, read from the thread; None where none is.
 
-    ``responses`` are answers that were given to the session store meanwhile, by the calls' ids.
+    ``responses`` are answers that were given to the session store meanwhile, by the calls' ids; arguments
+    of more than ``inline_arguments`` bytes are left out.
     """
     suspended = waits_at(state, header.head)
     if suspended is None or header.head.position <= header.committed:
@@ -188,7 +189,7 @@ async def suspended_turn(
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
         messages=tuple([await _carried(payloads, header.thread_id, each) for each in users]),
-        calls=tuple(as_carried(call) for call in messages[-1].tool_calls),
+        calls=tuple(as_carried(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
         **asleep,
@@ -252,8 +253,11 @@ async def results_behind(
     step: Head,
     waiting: Sequence[WaitingCall],
     count: int,
+    inline_result: int,
 ) -> tuple[KnownCall, ...]:
     """Results of all ``count`` calls of a step, where the thread has gone on from it with them.
+
+    Those of more than ``inline_result`` bytes come by reference.
 
     Raises:
         HeadMovedError: It has, and they are no longer there: the record went back to an older copy.
@@ -276,15 +280,15 @@ async def results_behind(
     answered = {each.id: each for each in parse_state(header.slice).answered}
     known: list[KnownCall] = []
     for at, record in enumerate(records):
-        result = await _as_result(payloads, thread_id, from_record(record))
+        result = await _as_result(payloads, thread_id, from_record(record), inline_result)
         before = answered.get(names.get(at, ""))
         known.append(KnownCall(at=at, result=result, **({} if before is None else {"answered": before})))
     return tuple(known)
 
 
-async def _as_result(payloads: Payloads, thread_id: str, message: Message) -> ToolResult:
+async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
     """A result that is in the thread, as a workflow carries it."""
-    carried = await _carried(payloads, thread_id, message)
+    carried = await _carried(payloads, thread_id, message, inline)
     found = {"text": carried.text or None, "ref": carried.ref, "usage": message.usage}
     fields: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
     if message.is_error:
@@ -301,16 +305,18 @@ async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: K
     return found.model_copy(update={"at": call.at, "result": result})
 
 
-async def _carried(payloads: Payloads, thread_id: str, message: Message) -> UserMessage:
-    """A user's message as a workflow carries it."""
+async def _carried(
+    payloads: Payloads, thread_id: str, message: Message, inline: int = _INLINE_TEXT
+) -> UserMessage:
+    """A message as a workflow carries it: by reference beyond so many bytes."""
     fields: dict[str, Any] = {"metadata": dict(message.metadata)} if message.metadata else {}
-    if isinstance(message.content, str) and len(message.content.encode()) <= _INLINE_TEXT:
+    if isinstance(message.content, str) and len(message.content.encode()) <= inline:
         return UserMessage(id=message.id, text=message.content, **fields)
     ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
     return UserMessage(id=message.id, ref=ref, **fields)
 
 
-def as_carried(call: ToolCall, limit: int = _INLINE_ARGUMENTS) -> ToolCall:
+def as_carried(call: ToolCall, limit: int) -> ToolCall:
     """A call as a workflow carries it: without arguments beyond so many bytes."""
     if len(canonical(call.arguments)) <= limit:
         return call

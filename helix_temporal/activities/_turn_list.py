@@ -8,7 +8,7 @@ from typing import Final
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.handles import FindTurnResult, ListTurnsResult, TurnInfo
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadStore
 
@@ -124,6 +124,18 @@ async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list
         return []
     turns = split_turns(EMPTY, records) if stop is None else _after_first(page.first, records)
     return turns[-count:]
+
+
+async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: int) -> list[str]:
+    """Ids of the newest ``count`` users' messages of finished turns from ``start`` on, oldest first."""
+    found: list[str] = []
+    stop: int | None = None
+    while True:
+        page = await _page(threads, thread_id, start, stop, backward=True)
+        found = [*(each.id for each in page.records if each.kind == Kind.USER), *found]
+        stop = page.before
+        if stop is None or stop <= start or len(found) >= count:
+            return found[-count:]
 
 
 def _after_first(first: int, records: Sequence[Record]) -> list[FoundTurn]:

@@ -132,6 +132,8 @@ class SessionActivities:
 
     Args:
         beat_every: Seconds between background heartbeats.
+        inline_text: Texts of answers up to so many bytes travel in results.
+        inline_arguments: Arguments of calls that wait up to so many bytes do.
         states: Keeps the session store in step; None where there is none.
         streams: Where sessions are shown live.
     """
@@ -146,12 +148,17 @@ class SessionActivities:
         *,
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
+        inline_arguments: int = 2 * 1024,
         states: StateKeeper | None = None,
         streams: Streaming | None = None,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
         self._payloads, self._states, self._streams = payloads, states, streams or Streaming()
-        self._beat_every, self._inline_text = beat_every, inline_text
+        self._beat_every, self._inline_text, self._inline_arguments = (
+            beat_every,
+            inline_text,
+            inline_arguments,
+        )
         self._deployment = deployment_name(policy.deployment)
 
     @activity.defn(name="helix.sessions.open")
@@ -169,7 +176,7 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
-            asleep = await left_asleep(self._threads, agent, request, self._deployment)
+            asleep = await self._asleep(agent, request)
             opens = _as_open(as_own(request), epoch, agent, state, asleep)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
@@ -261,6 +268,10 @@ class SessionActivities:
             return None  # it waits for people, and goes on
         return await self._streams.at_work(request.session_id, header.epoch, found)
 
+    async def _asleep(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+        limit, deployment = self._inline_arguments, self._deployment
+        return await left_asleep(self._threads, agent, request, limit, deployment)
+
     async def _suspended(
         self, request: OpenSessionInput, header: HotHeader, stored: SliceState
     ) -> SuspendedTurn | None:
@@ -270,7 +281,9 @@ class SessionActivities:
         states = None if self._states is None else self._states.suspended
         waits = states is not None and waits_at(stored, header.head) is not None
         answers = await states.responses(request.session_id) if states is not None and waits else {}
-        suspended = await suspended_turn(self._threads, self._payloads, header, stored, answers)
+        suspended = await suspended_turn(
+            self._threads, self._payloads, header, stored, answers, self._inline_arguments
+        )
         if states is not None and suspended is not None:
             await states.found(request.session_id, header.epoch, suspended)
         elif states is not None:

@@ -12,15 +12,15 @@ from helix_temporal.activities._payloads import FAR, Payloads
 from helix_temporal.activities._state_place import holds
 from helix_temporal.activities._step_rules import parse_state, short_id
 from helix_temporal.activities._tidying import CUT_REMEMBERED
-from helix_temporal.activities._turn_list import FoundTurn, head_after, newest_turns
+from helix_temporal.activities._turn_list import FoundTurn, head_after, newest_turns, newest_users
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult, TakeBackRequest
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head, Kind
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ThreadStore
 
 INLINE_AGAIN: Final = 1024
 """A message that is asked anew stays in the slice up to so many bytes, a longer one by reference."""
@@ -87,15 +87,9 @@ class TakeBacks:
                 cut = tuple(short_id(each.id) for each in turns[0].users)
                 record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
                 return PlanTakeBackResult(to=to, record=record)
-        cut = await self._users_after(request.thread_id, to)
+        users = await newest_users(self._threads, request.thread_id, to.position, CUT_REMEMBERED)
+        cut = tuple(short_id(each) for each in users)
         return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
-
-    async def _users_after(self, thread_id: str, to: Head) -> tuple[str, ...]:
-        """Ids of the users' messages behind ``to``, the newest: they are in the thread no more."""
-        page = await self._threads.read(
-            ReadPage(thread_id, to.position, limit=2 * CUT_REMEMBERED, backward=True, whole=False)
-        )
-        return tuple(short_id(each.id) for each in page.records if each.kind == Kind.USER)
 
     async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:
         session_id = request.session_id

@@ -14,6 +14,7 @@ from helix_temporal.activities._application_code import (
     application_code,
     is_bug,
     is_cancellation,
+    saying,
     told,
 )
 from helix_temporal.activities._context import attempt, beating
@@ -146,15 +147,16 @@ class ToolRunner:
         began = time.monotonic()
         try:
             outcome = await tool.call(arguments, context)
-        except (HelixError, ApplicationError):
-            raise
         except CODE_ERRORS as error:
             if is_cancellation(error):
                 raise
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
+            text = f"tool {tool.name!r}: {told(error, hides=hides)}"
+            if isinstance(error, (HelixError, ApplicationError)):
+                raise saying(error, text) from None
             raise ApplicationError(
-                f"tool {tool.name!r}: {told(error, hides=hides)}",
+                text,
                 type=type(error).__name__,
                 non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None

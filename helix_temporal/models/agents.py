@@ -113,7 +113,8 @@ class ModelRequest:
         instructions: The system prompt; empty for none.
         metadata: The session's.
         step_key: The same for every attempt of this step, different for any other step: fit for a
-            provider's idempotency key.
+            provider's idempotency key.  A step is another one once its thread was opened again, since
+            Redis lost it, the session was reset, or a new execution took over.
         tracing_context: The session's, which its caller has set; None if nobody has.
     """
 

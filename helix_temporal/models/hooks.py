@@ -27,11 +27,14 @@ class SessionStarted(HookEvent):
 
 
 class SessionEnded(HookEvent):
-    """An execution of the session ends; the last thing before its clean-up.
+    """An execution of the session ends; told after its state was saved and its thread archived and dropped.
+
+    It is told again at a later end where a message came meanwhile, and the execution went on with that.
+    An execution that continues as new does not tell it.
 
     Attributes:
-        exit_reason: ``completed``, ``max_steps``, ``waiting``, ``interrupted``, ``cancelled`` or
-            ``failed``.
+        exit_reason: ``completed``, ``max_steps``, ``waiting``, ``interrupted``, ``cancelled``,
+            ``failed``, ``suspended`` or ``superseded``.
         turns: Turns that this execution served.
         usage: Sum over them.
         error: Type and message of the failure, if it failed.

@@ -12,6 +12,7 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     PayloadNotFoundError,
     SessionInterruptedError,
+    TooLargeError,
 )
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -193,7 +194,7 @@ class Serving:
             # Refused before anything of the turn was in the thread.
             live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
             return
-        except (PayloadNotFoundError, IdempotencyConflictError) as failed:
+        except (PayloadNotFoundError, IdempotencyConflictError, TooLargeError) as failed:
             await self._fail_without(failed, turn.run_id, start)
             return
         finally:
@@ -218,12 +219,12 @@ class Serving:
             await self._turn_over(turn, result, entries)
 
     async def _fail_without(
-        self, why: PayloadNotFoundError | IdempotencyConflictError, run_id: str, start: Head
+        self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
     ) -> None:
-        """The message whose content is gone, or whose id is another's, fails alone; the turn does where a
-        result of a tool is gone.
+        """The message whose content is gone or too large, or whose id is another's, fails alone; the turn
+        does where it is a result of a tool.
         """
-        if isinstance(why, IdempotencyConflictError) and "message_id" not in why.facts:
+        if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
         self._live.waits.end()
         inbox = self._live.inbox

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, Stepper
 from helix_temporal.activities._context import workflow_run
 from helix_temporal.activities._errors import application_error
-from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
+from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
@@ -52,8 +53,12 @@ class Place:
         self.hot, self.blobs = MemoryThreads(), FaultyBlobs(MemoryBlobs())
         self.threads = TieredThreads(self.hot, self.blobs)
         self.model = ScriptedModel([ModelResponse(content="first"), ModelResponse(content="second")])
-        agents = AgentRegistry([Agent(name="a", model=self.model)])
         self.payloads = LossyPayloads()
+        self.agent_with(self.model)
+
+    def agent_with(self, model: ScriptedModel) -> None:
+        """From now on the agent has this model."""
+        agents = AgentRegistry([Agent(name="a", model=model)])
         self.stepper = Stepper(self.threads, agents, Payloads(self.payloads))
 
     async def run(self, attempt: int, request: RunStepInput = REQUEST) -> RunStepResult:
@@ -95,6 +100,27 @@ async def test_a_first_attempt_asks_the_archive_nothing(place: Place) -> None:
     place.blobs.forget()
     await place.run(1)
     assert (place.blobs.count("get"), place.blobs.count("put")) == (0, 1)
+
+
+async def test_only_attempts_of_one_step_have_its_key(place: Place) -> None:
+    """A turn that came to nothing is followed by another at its place, which gets no answer of the first."""
+    keys: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        keys.append(request.step_key)
+        if len(keys) < 4:
+            raise ConnectionError("no answer")
+        return "there"
+
+    place.agent_with(ScriptedModel(answer))
+    first = REQUEST.model_copy(update={"run_id": "first"})
+    other = first.model_copy(update={"run_id": "other", "inputs": (StepInput(id="v", text="bye"),)})
+    for attempt, request in [(1, first), (2, first), (1, other)]:
+        with pytest.raises(ApplicationError, match="no answer"):
+            await place.run(attempt, request)
+    await place.run(2, other)
+    assert (keys[0], keys[2]) == (keys[1], keys[3])
+    assert keys[0] != keys[2]
 
 
 async def test_a_payload_that_is_gone_is_not_looked_for_for_ever(place: Place) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.activities import Payloads, _turn_list
-from helix_temporal.activities._tidying import REMEMBERED, tidied, tidy
+from helix_temporal.activities._step_rules import short_id
+from helix_temporal.activities._tidying import CUT_REMEMBERED, REMEMBERED, tidied, tidy
 from helix_temporal.activities._turn_list import first_turns, head_after, newest_turns, split_turns, turn_of
 from helix_temporal.activities.take_backs import INLINE_AGAIN, TakeBacks
 from helix_temporal.errors import InvalidRequestError
@@ -119,6 +120,16 @@ def reads_of(threads: HotThreads) -> tuple[TakeBacks, Payloads]:
 async def plan(reads: TakeBacks, **fields: Any) -> Any:
     request = TakeBackRequest.model_validate({"id": "op"} | fields)
     return await reads._plan(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
+
+
+async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
+    """Else a reset to before they were asked asks them again, and they are paid again."""
+    turn = "u" + "ctttttttttt" * 2 + "a"
+    reads, _ = reads_of(await thread_of(turn * 140))
+    cut = (await plan(reads, turns=100)).record.cut
+    assert cut == tuple(short_id(f"m{at * len(turn)}") for at in range(100, 140))
+    assert len((await plan(reads, turns=0)).record.cut) == CUT_REMEMBERED
+    assert (await plan(reads, turns=0)).record.cut[-40:] == cut
 
 
 async def test_messages_of_any_content_are_asked_anew() -> None:

@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal import _diagnosis, _updates
 from helix_temporal._diagnosis import Diagnosis
@@ -33,6 +34,7 @@ from helix_temporal.errors import (
     ModelUnavailableError,
     NoWorkerError,
     SessionNotFoundError,
+    StoreUnavailableError,
 )
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskStatus, FailingCall, SessionOptions
@@ -100,6 +102,9 @@ ENDLESS = Endless()
 BUSY = Failing(lambda: ModelUnavailableError("the provider is away"), times=4)
 ODD = Failing(lambda: Odd("come again"), times=4)
 AWAY = Failing(lambda: ConnectionError("connection refused"))
+WORDY = Failing(
+    lambda: ApplicationError("y" * 900, "z" * 900, type="WordyError", non_retryable=True), times=1
+)
 DROPPED = Failing(lambda: asyncio.CancelledError("the pool is closed"))
 INTERRUPTED = Failing(KeyboardInterrupt)
 
@@ -108,6 +113,28 @@ INTERRUPTED = Failing(KeyboardInterrupt)
 def find(number: int) -> str:
     """Find an order."""
     raise RuntimeError(f"no order {number}; " + "x" * 2000)
+
+
+@tool(attempts=9)
+def charge() -> str:
+    """Refuse for good, as one who knows Temporal would."""
+    LEFT.append(1)
+    card = ConnectionError("the gateway said: card 4111 1111 1111 1111")
+    raise ApplicationError("x" * 900, "card 4111", type="CardRefused", non_retryable=True) from card
+
+
+@tool(attempts=9)
+def lookup() -> str:
+    """Raises an error of the pack's, as an asked session might."""
+    LEFT.append(1)
+    raise SessionNotFoundError("x" * 900)
+
+
+@tool(attempts=2)
+def reach() -> str:
+    """One of the pack's that may pass."""
+    LEFT.append(1)
+    raise StoreUnavailableError("x" * 900)
 
 
 @tool(attempts=9)
@@ -174,6 +201,12 @@ LEFT: list[int] = []
 AGENTS = [
     Agent(name="finding", model=Caller(), tools=[find]),
     Agent(name="reserved", model=Caller(), tools=[find], hide_errors=True),
+    Agent(name="charging", model=Caller(), tools=[charge]),
+    Agent(name="charging-reserved", model=Caller(), tools=[charge], hide_errors=True),
+    Agent(name="looking", model=Caller(), tools=[lookup]),
+    Agent(name="looking-reserved", model=Caller(), tools=[lookup], hide_errors=True),
+    Agent(name="reaching", model=Caller(), tools=[reach]),
+    Agent(name="wordy", model=WORDY),
     Agent(name="bugged", model=Caller(), tools=[misspell]),
     Agent(name="leaving", model=Caller(), tools=[leave]),
     Agent(name="leaving-thread", model=Caller(), tools=[leave_thread]),
@@ -295,6 +328,41 @@ async def test_an_agent_may_hide_the_texts_of_its_tools_exceptions(served: Serve
     """They may hold what the model, and its user, must not see."""
     result = await served.sessions.ask(unique, "hello", agent="reserved", timeout=30)
     assert result.text == "The tool failed: tool 'find': RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("agent", "said", "attempts"),
+    [
+        ("charging", f"tool 'charge': CardRefused: {'x' * 500}", 1),
+        ("charging-reserved", "tool 'charge': CardRefused", 1),
+        ("looking", f"tool 'lookup': SessionNotFoundError: {'x' * 500}", 1),
+        ("looking-reserved", "tool 'lookup': SessionNotFoundError", 1),
+        ("reaching", f"tool 'reach': StoreUnavailableError: {'x' * 500}", 2),
+    ],
+)
+async def test_texts_of_typed_errors_are_cut_and_hidden_as_well(
+    served: Served, unique: str, agent: str, said: str, attempts: int
+) -> None:
+    """A tool chooses type and attempts by what it raises, not how much of it is kept for ever."""
+    LEFT.clear()
+    result = await served.sessions.ask(unique, "hello", agent=agent, timeout=30)
+    assert result.text == f"The tool failed: {said}"
+    assert len(LEFT) == attempts
+    events = (await served.client.get_workflow_handle(workflow_id(unique)).fetch_history()).events
+    kept = b"".join(event.SerializeToString() for event in events)
+    assert b"4111" not in kept
+    assert b"x" * 501 not in kept
+
+
+async def test_the_text_of_a_models_typed_error_is_cut(served: Served, unique: str) -> None:
+    """What a provider says may quote the conversation."""
+    result = await served.sessions.ask(unique, "hello", agent="wordy", timeout=30)
+    assert result.status is AskStatus.FAILED
+    assert (result.error or "").startswith("WordyError: yyy")
+    events = (await served.client.get_workflow_handle(workflow_id(unique)).fetch_history()).events
+    kept = b"".join(event.SerializeToString() for event in events)
+    assert b"y" * 501 not in kept
+    assert b"zzz" not in kept
 
 
 async def test_a_bug_in_a_tool_is_tried_three_times(served: Served, unique: str) -> None:

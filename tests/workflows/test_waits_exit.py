@@ -10,7 +10,7 @@ from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.sessions import AskStatus, ExitReason, Status
 from helix_temporal.models.states import ClientToolResponse, SessionStatus, ToolResultSubmission
 from helix_temporal.models.suspensions import INTERRUPTED, PendingCall, ToolApproval
-from helix_temporal.settings import Settings
+from helix_temporal.settings import Limits, Settings
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 from tests.workflows.test_states import PAIRINGS, place, served, state_of
@@ -220,6 +220,20 @@ async def test_every_pairing_of_stores_keeps_what_waits(place: Settings, sid: st
         runs = await store.list_runs(sid)
         assert [run.status for run in runs.items] == [RunStatus.COMPLETED]
         assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+
+
+async def test_arguments_that_may_not_be_in_histories_are_in_none(place: Settings, sid: str) -> None:
+    """``HELIX_LIMIT_INLINE_TOOL_RESULT_BYTES=0``: nor where the next execution finds the turn."""
+    desk = Desk()
+    desk.scripts[sid] = asks_once(("locate", {"what": "card 4711"}))
+    hidden = place.model_copy(update={"limits": Limits(inline_tool_result_bytes=0)})
+    async with served(hidden, desk) as stand:
+        (call,) = await left(stand, sid)
+        events, run_id = await stand.events(sid), (await stand.handle(sid).describe()).run_id
+        await stand.client(suspend="exit").submit_tool_result(sid, call, "Bonn", wait=True)
+        assert (await stand.handle(sid).describe()).run_id != run_id
+        events += await stand.events(sid)
+        assert not [each for each in events if b"4711" in each.SerializeToString()]
 
 
 async def test_an_answer_that_was_given_to_the_store_counts(place: Settings, sid: str) -> None:
