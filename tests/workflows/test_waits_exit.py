@@ -225,7 +225,7 @@ async def test_every_pairing_of_stores_keeps_what_waits(place: Settings, sid: st
 async def test_arguments_that_may_not_be_in_histories_are_in_none(place: Settings, sid: str) -> None:
     """``HELIX_LIMIT_INLINE_TOOL_RESULT_BYTES=0``: nor where the next execution finds the turn."""
     desk = Desk()
-    desk.scripts[sid] = asks_once(("locate", {"what": "card 4711"}))
+    desk.scripts[sid] = asks_once(("locate", {"what": "card NL-4711-X"}))
     hidden = place.model_copy(update={"limits": Limits(inline_tool_result_bytes=0)})
     async with served(hidden, desk) as stand:
         (call,) = await left(stand, sid)
@@ -233,7 +233,7 @@ async def test_arguments_that_may_not_be_in_histories_are_in_none(place: Setting
         await stand.client(suspend="exit").submit_tool_result(sid, call, "Bonn", wait=True)
         assert (await stand.handle(sid).describe()).run_id != run_id
         events += await stand.events(sid)
-        assert not [each for each in events if b"4711" in each.SerializeToString()]
+        assert not [each for each in events if b"NL-4711-X" in each.SerializeToString()]
 
 
 async def test_an_answer_that_was_given_to_the_store_counts(place: Settings, sid: str) -> None:
