@@ -148,7 +148,7 @@ async def test_the_end_hook_hears_of_a_cancel(stand: Stand, desk: Desk, sid: str
     await stand.sessions.ask(sid, "hello", agent="hooked")
     await stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(stand.sessions.result(sid), 20)
+        await asyncio.wait_for(stand.sessions.result(sid), 60)
     assert isinstance(caught.value.cause, CancelledError)
     assert desk.heard[sid][-1][1].exit_reason == "cancelled"
 
