@@ -128,8 +128,8 @@ def deployment_name(value: str) -> str:
         )
     if value.endswith("-maintenance"):
         raise ValueError(
-            f"{shown(value)}: a name that does not end in -maintenance expected, as the task queue of another "
-            "deployment's maintenance workers does"
+            f"{shown(value)}: a name that does not end in -maintenance expected, as the task queue of "
+            "another deployment's maintenance workers does"
         )
     return value
 
