@@ -1,5 +1,6 @@
 """Answers to tool calls that a client executes, a person answers, or somebody approves."""
 
+import contextlib
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal._arguments import typed_arguments
 from helix_temporal._taking_back import INLINE_TEXT_BYTES, TakingBack
 from helix_temporal._updates import CONTROL_SECONDS, error_of
-from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, SessionTerminatedError
 from helix_temporal.models._json import JsonObject, canonical, check_json
 from helix_temporal.models.children import is_child_id
 from helix_temporal.models.messages import check_size
@@ -143,7 +144,10 @@ class Answering(TakingBack):
         """Who is started again: a sub-agent that ended while it waits is called by those above it."""
         if agent is not None or not is_child_id(session_id):
             return session_id
-        info = await self._updates.status(session_id)
+        try:
+            info = await self._updates.status(session_id)
+        except SessionTerminatedError:
+            return session_id
         asleep = info.exit_reason is ExitReason.SUSPENDED
         return info.root_session_id or session_id if asleep else session_id
 
@@ -212,9 +216,12 @@ class Answering(TakingBack):
             return await self._is_paused(session_id)
         if status is WorkflowExecutionStatus.COMPLETED:
             return (await handle.result()).exit_reason is ExitReason.SUSPENDED
-        if status is WorkflowExecutionStatus.RUNNING or (await self._updates.status(session_id)).pending:
+        if status is WorkflowExecutionStatus.RUNNING:
             return True
-        # One that could not even be opened knows of nothing.
+        # One that could not even be opened, or was terminated, may know of nothing.
+        with contextlib.suppress(SessionTerminatedError):
+            if (await self._updates.status(session_id)).pending:
+                return True
         return await self._is_paused(session_id)
 
     async def _is_paused(self, session_id: str) -> bool:
@@ -237,10 +244,10 @@ class Answering(TakingBack):
         )
 
     async def _known(self, session_id: str) -> tuple[str, str]:
-        """The session's agent and thread: by its last execution, or by its state once that is forgotten."""
+        """The session's agent and thread: by its last execution, or by its state where that can't tell."""
         try:
             info = await self._updates.status(session_id)
-        except SessionNotFoundError:
+        except (SessionNotFoundError, SessionTerminatedError):
             state = await self.state(session_id)
             if state is None or not state.agent_type:
                 raise

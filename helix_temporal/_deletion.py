@@ -14,7 +14,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal._answering import Answering
 from helix_temporal._arguments import typed_arguments
 from helix_temporal.activities.executions import is_ours
-from helix_temporal.errors import ForeignDeploymentError, InvalidRequestError, NoWorkerError
+from helix_temporal.errors import (
+    ForeignDeploymentError,
+    InvalidRequestError,
+    NoWorkerError,
+    SessionTerminatedError,
+)
 from helix_temporal.models.children import is_child_id
 from helix_temporal.models.deletion import DeleteResult, EraseSessionInput, EraseSessionResult, LeftBehind
 from helix_temporal.models.deployments import Deployment
@@ -137,7 +142,7 @@ class SessionDeleter(Answering):
             return state.thread_id or session_id
         try:
             return (await self._updates.look(session_id, _ASKED_FOR)).thread_id
-        except (RPCError, ForeignDeploymentError, NoWorkerError):
+        except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
             return session_id  # it never ran here, or no worker serves it
 
     async def _tree(

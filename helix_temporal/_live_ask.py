@@ -75,6 +75,9 @@ class LiveAsk:
         try:
             while (stored := await queue.get()) is not None:
                 yield stored
+            await asyncio.wait([pump])
+            if not asked.done() and pump.exception() is not None:
+                await pump  # the answer may be long in coming: `result` waits for it
             await asyncio.wait([asked])
             if asked.exception() is not None:
                 await asked

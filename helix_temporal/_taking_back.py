@@ -34,6 +34,7 @@ from helix_temporal.models.sessions import (
     SessionOptions,
     UserMessage,
 )
+from helix_temporal.models.states import has_thread
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.workflows import ThreadRequest
 
@@ -211,20 +212,16 @@ class TakingBack(SessionReader):
         return result
 
     async def _asked(
-        self,
-        session_id: str,
-        message: UserMessage,
-        start: SessionInput | None,
-        timeout: float,
-        *,
-        thread_id: str | None = None,
+        self, session_id: str, message: UserMessage, start: SessionInput | None, timeout: float
     ) -> AskResult:
         result: AskResult = await self._updates.until(session_id, "ask", message, AskResult, start, timeout)
         too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
-        if result.status is AskStatus.FAILED and (result.error or "").startswith((*_RAISED, too_large)):
+        other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
+        raised = (*_RAISED, too_large, other_thread)
+        if result.status is AskStatus.FAILED and (result.error or "").startswith(raised):
             raise error_of(result.error or "")
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
-            return await self._with_text(thread_id or session_id, result)
+            return await self._with_text(result.thread_id or message.thread_id or session_id, result)
         return result
 
     async def _check_own(self, *ids: str | None, begins: bool = False) -> None:

@@ -56,7 +56,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.suspensions import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
-from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskNotStartedError
+from helix_temporal.workflows._task_markers import TASK_NOT_DONE, TaskNotDoneError
 
 MAX_IN_FLIGHT: Final = 8
 """Asks held at once for one session: the server allows ten updates in flight a run."""
@@ -77,8 +77,9 @@ CONTROL_SECONDS: Final = 60.0
 _QUERIES: Final = 3
 _QUERY_SECONDS: Final = 10.0
 _QUERY_AGAIN: Final = 0.2
-"""Seconds until the workflow task has been started whose events a query came with."""
+"""Seconds between two tries of a query that the server, or a worker, could not answer just then."""
 _MAX_SAID: Final = 500
+"""Characters of a failed query's text that an error repeats."""
 _NAMED: Final = 5
 """Of the calls that a session waits for, in the text of an error."""
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
@@ -146,6 +147,7 @@ class Updates:
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers.
+            SessionTerminatedError: It was terminated with events that no worker has run.
             TimeoutError: The server lost each query.
             InvalidConfigError: The server does not have the client's namespace.
         """
@@ -184,6 +186,7 @@ class Updates:
             RPCError: There is no run, or it does not answer.
             ForeignDeploymentError: It is another deployment's.
             NoWorkerError: Each worker that was asked failed it.
+            SessionTerminatedError: It was terminated with events that no worker has run.
         """
         deadline, said = time.monotonic() + min(seconds, _QUERY_SECONDS), ""
         while (left := deadline - time.monotonic()) > 0 or not said:
@@ -194,7 +197,7 @@ class Updates:
                 )
             except WorkflowQueryFailedError as error:
                 failure = await self._query_failure(session_id, error)
-                await self._refuse_foreign(session_id, failure)
+                await self._check_refused(session_id, failure)
                 said = failure.message[:_MAX_SAID] or "nothing"
             except RPCError as error:
                 if not said or error.status not in PASSING:
@@ -225,18 +228,24 @@ class Updates:
                     return said
         return ApplicationError(error.message)
 
-    async def _refuse_foreign(self, session_id: str, said: ApplicationError) -> None:
-        """A query failed: was it refused, by this text or by one that cannot be read?
+    async def _check_refused(self, session_id: str, said: ApplicationError) -> None:
+        """A query failed: was it refused, by this text or one that cannot be read, or will none be answered?
 
         Raises:
             ForeignDeploymentError: The session is another deployment's.
+            SessionTerminatedError: It came with events of a run that was terminated, and always will.
         """
         foreign = errors.ForeignDeploymentError.__name__
         if said.message.startswith(f"{foreign}: "):
             raise typed(foreign, said.message.removeprefix(f"{foreign}: "))
-        if not _came_too_early(said):
-            with contextlib.suppress(RPCError):
-                await self.describe(session_id)
+        with contextlib.suppress(RPCError):
+            found = await self.describe(session_id)
+            if _came_too_early(said) and found.status in _CLOSED_HARD:
+                raise SessionTerminatedError(
+                    f"session {session_id!r}: its run was {found.status.name.lower()} with events that no "
+                    "worker has run, and tells nothing any more; its stores have what it saved, and ask "
+                    "starts it again"
+                )
 
     @contextlib.asynccontextmanager
     async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
@@ -445,7 +454,11 @@ class Updates:
         for attempt in range(1_000_000):
             left = deadline - time.monotonic()
             try:
-                return await self._if_running(session_id, update, argument, result_type, update_id, left)
+                result = await self._if_running(session_id, update, argument, result_type, update_id, left)
+                if not _moved(result):
+                    return result
+                update_id = uuid.uuid4().hex
+                raise _Again("its run goes on as new")
             except _Again as again:
                 wait = min(0.05 * 2 ** min(attempt, 5), left)
                 if wait <= 0:
@@ -544,6 +557,8 @@ def _update_id(update: str, argument: Any) -> str | None:
 
 
 def _moved(result: object) -> bool:
+    if isinstance(result, bool):
+        return not result  # of `set_properties`
     if isinstance(result, AskResult):
         return result.status is AskStatus.MOVED
     if isinstance(result, SendResult):
@@ -570,7 +585,7 @@ def _failed(error: WorkflowUpdateFailedError) -> Exception:
 
 
 def _came_too_early(said: ApplicationError) -> bool:
-    return said.type == TaskNotStartedError.__name__ or said.message == TASK_NOT_STARTED
+    return said.type == TaskNotDoneError.__name__ or said.message == TASK_NOT_DONE
 
 
 def typed(kind: str, message: str) -> Exception:

@@ -163,7 +163,8 @@ class Backends:
                 await self.blobs.probe()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, once usage that is still being recorded is, for 5 s at most."""
+        await self._used.close()
         await self.hot.close()
         for place in self._places.values():
             await place.close()

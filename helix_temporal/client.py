@@ -26,7 +26,12 @@ from helix_temporal._policies import call_policy
 from helix_temporal._streaming import After, Follow, Until, store_of
 from helix_temporal._updates import PASSING, Updates
 from helix_temporal.agents._checks import check_type
-from helix_temporal.errors import InvalidRequestError, NoWorkerError, SessionNotFoundError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    NoWorkerError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+)
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -150,6 +155,8 @@ class SessionClient(SessionDeleter):
             SessionTerminatedError: The session's run was terminated or timed out while we waited.
             SessionNotFoundError: The session does not run, and no agent is named to start it with.
             AgentMismatchError: The session runs with another agent.
+            InvalidRequestError: ``thread_id`` is not the session's thread: it has one, that of its first
+                message, and whoever names none means that.
             InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
                 empty, with a lone surrogate or U+0000, over 1 MiB or what the workers allow.
             IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
@@ -158,7 +165,7 @@ class SessionClient(SessionDeleter):
         async with self._updates.within(session_id, "ask", timeout):
             if agent is not None:
                 await self._check_own(session_id, thread_id, begins=mode in {"new", "fork"})
-            message = await self._message(thread_id or session_id, text, message_id, properties, agent)
+            message = await self._message(session_id, text, message_id, properties, agent, thread_id)
             start = self._input(
                 session_id,
                 agent,
@@ -168,7 +175,7 @@ class SessionClient(SessionDeleter):
                 fork_from=fork_from,
                 properties=properties,
             )
-            return await self._asked(session_id, message, start, timeout, thread_id=thread_id)
+            return await self._asked(session_id, message, start, timeout)
 
     @typed_call
     def stream(
@@ -284,15 +291,17 @@ class SessionClient(SessionDeleter):
 
     async def _message(
         self,
-        thread_id: str,
+        session_id: str,
         text: str,
         message_id: str | None,
         properties: SessionProperties | None,
         agent: str | None,
+        thread_id: str | None = None,
     ) -> UserMessage:
         message_id = message_id or uuid.uuid4().hex
-        content = await self._text(thread_id, text, message_id)
-        return UserMessage(id=message_id, **content, **_named(properties), **_for(agent))
+        content = await self._text(thread_id or session_id, text, message_id)
+        named = _named(properties=properties, agent=agent, thread_id=thread_id)
+        return UserMessage(id=message_id, **content, **named)
 
     @typed_arguments
     async def set_properties(self, session_id: str, properties: SessionProperties) -> None:
@@ -303,6 +312,7 @@ class SessionClient(SessionDeleter):
         Raises:
             SessionNotFoundError: There is no such session.
             InvalidRequestError: The workers have no session store.
+            TimeoutError: They are stored, and the session, which runs, did not take them within a minute.
         """
         request = SetPropertiesInput(session_id=session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
@@ -395,6 +405,7 @@ class SessionClient(SessionDeleter):
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             NoWorkerError: No worker answers; the message says of which task queue and namespace.
+            SessionTerminatedError: It was terminated with events that no worker has run.
             TimeoutError: The server lost each query, or can't be reached.
         """
         info = await self._updates.status(session_id)
@@ -434,7 +445,7 @@ class SessionClient(SessionDeleter):
     async def _seen(self, session_id: str, left: float) -> SessionInfo | None:
         try:
             return await self._updates.look(session_id, left)
-        except NoWorkerError:
+        except (NoWorkerError, SessionTerminatedError):
             return None
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND or error.status in PASSING:
@@ -459,13 +470,9 @@ class SessionClient(SessionDeleter):
         return await self._updates.handle(session_id).result()
 
 
-def _named(properties: SessionProperties | None) -> dict[str, Any]:
-    return {} if properties is None else {"properties": properties}
-
-
-def _for(agent: str | None) -> dict[str, Any]:
-    """Whom a message is for, where that is said."""
-    return {} if agent is None else {"agent": agent}
+def _named(**fields: object) -> dict[str, Any]:
+    """Only what is said."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _policy_of(settings: Settings) -> CallPolicy | None:

@@ -183,7 +183,7 @@ class PatchConflictError(ConflictError):
 
 
 class SessionTerminatedError(HelixError):
-    """The session's workflow was terminated or timed out while the caller waited."""
+    """The session's workflow was terminated or timed out while the caller waited, or tells nothing since."""
 
 
 class SessionInterruptedError(HelixError):

@@ -73,7 +73,7 @@ def told(error: BaseException, *, hides: bool = False) -> str:
     return f"{kind}: {text}" if text else kind
 
 
-def saying(error: HelixError | ApplicationError, text: str) -> HelixError | ApplicationError:
+def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | ApplicationError:
     """The same error with another text; one of Temporal's keeps its type and when it is tried again.
 
     Its details go: they may hold what its text did.
@@ -112,7 +112,7 @@ def application_code(what: str) -> Iterator[None]:
     except (HelixError, ApplicationError) as error:
         if not activity.in_activity():
             raise
-        raise saying(error, _cut(error)) from None
+        raise with_text(error, _cut(error)) from None
     except CODE_ERRORS as error:
         if is_cancellation(error) or not activity.in_activity():
             raise

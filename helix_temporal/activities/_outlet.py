@@ -260,16 +260,21 @@ class Outlet:
         keys = [each.key for each in items]
         try:
             written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
-            self.reached = max([self.reached, *written])
             for key, sequence in zip(keys, written, strict=True):
-                self._tell_place(key, sequence)
+                self._written(key, sequence)
         except _ITS_OWN:
             # One that cannot be written must not take the others along.
             for each in items:
                 try:
-                    await writer.write_split(each.chunk, dedup_key=each.key)
+                    pieces = await writer.write_split(each.chunk, dedup_key=each.key)
+                    self._written(each.key, *pieces)
                 except _ITS_OWN as error:
                     log.warning("stream of %s: a %s was left out: %s", self._what, each.chunk.type, error)
+                    self._tell_place(each.key, None)
+
+    def _written(self, key: str | None, *sequences: int) -> None:
+        self.reached = max(self.reached, *sequences)
+        self._tell_place(key, sequences[0])
 
     def _tell_place(self, key: str | None, sequence: int | None) -> None:
         place = None if key is None else self._watched.pop(key, None)

@@ -44,25 +44,31 @@ class Payloads:
         await self._store.put_payload(thread_id, name, data, TTL_SECONDS)
         return name
 
-    async def get(self, thread_id: str, ref: str) -> str | list[JsonObject]:
-        """The content.
+    async def get(self, thread_id: str, ref: str, also: str | None = None) -> str | list[JsonObject]:
+        """The content; ``also`` is another id than the thread's under which it may be kept.
 
         Raises:
             StoreUnavailableError: It is not there (any more); another attempt looks again.
             PayloadNotFoundError: Nor did the attempts before find it: its step stands already, or it is
                 gone for good.
         """
-        data = await self._store.get_payload(thread_id, ref)
-        if data is None:
-            missing = f"thread {thread_id!r}: payload {ref!r} is not there"
-            raise StoreUnavailableError(missing) if attempt() < LOOKS else PayloadNotFoundError(missing)
-        content: str | list[JsonObject] = orjson.loads(data)
-        return content
+        for owner in _ids(thread_id, also):
+            data = await self._store.get_payload(owner, ref)
+            if data is not None:
+                content: str | list[JsonObject] = orjson.loads(data)
+                return content
+        missing = f"thread {thread_id!r}: payload {ref!r} is not there"
+        raise StoreUnavailableError(missing) if attempt() < LOOKS else PayloadNotFoundError(missing)
 
-    async def drop(self, thread_id: str, ref: str) -> None:
+    async def drop(self, thread_id: str, ref: str, also: str | None = None) -> None:
         """Forget content that is in the thread now."""
-        await self._store.delete_payload(thread_id, ref)
+        for owner in _ids(thread_id, also):
+            await self._store.delete_payload(owner, ref)
 
     async def drop_all(self, thread_id: str) -> None:
         """Forget all that was put aside for a thread."""
         await self._store.delete_payloads(thread_id)
+
+
+def _ids(thread_id: str, also: str | None) -> tuple[str, ...]:
+    return (thread_id,) if also is None or also == thread_id else (thread_id, also)

@@ -17,15 +17,15 @@ class References:
     def __init__(self, payloads: Payloads, threads: ThreadStore) -> None:
         self._payloads, self._threads = payloads, threads
 
-    async def get(self, thread_id: str, ref: str) -> str | list[JsonObject]:
-        """The content.
+    async def get(self, thread_id: str, ref: str, also: str | None = None) -> str | list[JsonObject]:
+        """The content; ``also`` is as for `Payloads.get`.
 
         Raises:
             StoreUnavailableError, PayloadNotFoundError: A payload is not there; see `Payloads.get`.
             ThreadNotFoundError: The call whose arguments are meant is not there.
         """
         if not is_message_ref(ref):
-            return await self._payloads.get(thread_id, ref)
+            return await self._payloads.get(thread_id, ref, also)
         if (aside := payload_ref(ref)) is not None:
             return await self._payloads.get(aside.thread_id, aside.name)
         wanted = message_ref(ref)
@@ -34,12 +34,12 @@ class References:
             return _task(wanted, found)
         return GONE if found is None else found.text
 
-    async def drop(self, thread_id: str, ref: str) -> None:
+    async def drop(self, thread_id: str, ref: str, also: str | None = None) -> None:
         """Forget a payload that is in the thread now; messages stay where they are."""
         if (aside := payload_ref(ref)) is not None:
             await self._payloads.drop(aside.thread_id, aside.name)
         elif not is_message_ref(ref):
-            await self._payloads.drop(thread_id, ref)
+            await self._payloads.drop(thread_id, ref, also)
 
     async def _message(self, wanted: MessageRef) -> Message | None:
         at = wanted.position

@@ -32,7 +32,8 @@ async def brought(
     """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
 
     Returns:
-        The turn to commit, and what is to be said of it; nothing where it alone was lacking, and is known.
+        The turn to commit, and what is to be said of it; nothing where only the newest
+        turn was missing, and the slice has all of its changes.
     """
     kept = turn.kept
     starts, steps = await _turns(threads, turn.thread_id, at, stop)
@@ -45,7 +46,7 @@ async def brought(
     return replace(turn, behind=behind), notes
 
 
-def not_in_slice(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
+def lost_staging_note(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
     """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
     if kept.changes is None or not kept.changes.staged:
         return ()

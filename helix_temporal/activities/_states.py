@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from helix_temporal.activities import _state_runs, _state_staging
 from helix_temporal.activities._state_back import go_back, went_back
-from helix_temporal.activities._state_behind import not_in_slice
+from helix_temporal.activities._state_behind import lost_staging_note
 from helix_temporal.activities._state_children import ChildRefs, new_session
 from helix_temporal.activities._state_commits import TurnCommits
 from helix_temporal.activities._state_place import (
@@ -48,6 +48,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     TracingContext,
     check_not_expired,
+    check_thread,
 )
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -133,15 +134,28 @@ class StateKeeper:
 
     # -- open
 
-    async def refuse_expired(self, request: OpenSessionInput) -> None:
-        """Refuse to open a session that has expired, unless it is renewed; its own execution goes on.
+    async def admitted(self, request: OpenSessionInput) -> OpenSessionInput:
+        """The request as it may be carried out: on the thread that the session has.
+
+        One that has expired is opened if it is renewed; its own execution goes on.
 
         Raises:
-            SessionExpiredError: It has.
+            SessionExpiredError: It has expired.
+            InvalidRequestError: Another thread is named.
         """
-        if request.reopen is not None or (request.properties is not None and request.properties.renews):
-            return
+        if request.reopen is not None:
+            return request
         state = await self._store.load_state(request.session_id)
+        if request.properties is None or not request.properties.renews:
+            await self._refuse_expired(request, state)
+        if state is None:
+            return request
+        thread_id = state.thread_id or request.session_id
+        if request.names_thread or request.thread_id != request.session_id:
+            check_thread(request.session_id, thread_id, request.thread_id)
+        return request.model_copy(update={"thread_id": thread_id})
+
+    async def _refuse_expired(self, request: OpenSessionInput, state: SessionState | None) -> None:
         states = [state]
         if state is not None and state.root_session_id is not None and request.parent is None:
             # Somebody wants something of a sub-agent's session itself.
@@ -194,7 +208,7 @@ class StateKeeper:
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
             state = await self._create(request, header, kept, source)
-            notes = () if source is not None else not_in_slice(kept, session_id)
+            notes = () if source is not None else lost_staging_note(kept, session_id)
         else:
             if await went_back(self._store, request, header, kept):
                 state = await self._loaded(session_id)

@@ -151,7 +151,7 @@ class Stepper:
             return await self._standing(request, agent, thread_id, seen)
         await self._news.answers(request, seen.view.header.slice)
         try:
-            inputs = await self._messages(thread_id, seen.inputs)
+            inputs = await self._messages(request, seen.inputs)
         except PayloadNotFoundError:
             # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
             seen = await self._look(request, agent, thread_id)
@@ -200,7 +200,7 @@ class Stepper:
                 receipt = await self._archive(step, appended, request)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
-            await self._drop_payloads(thread_id, seen.inputs, receipt)
+            await self._drop_payloads(request, seen.inputs, receipt)
         result = await self._result(request, appended, stored, receipt, seen, turn)
         return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
@@ -233,12 +233,12 @@ class Stepper:
             inputs = [from_record(record) for record in view.after]
             told = state_of(view).run != request.run_id
         else:
-            inputs = await self._messages(thread_id, request.inputs)
+            inputs = await self._messages(request, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
             appended, turn = await self._append(step, state_of(view), request, inputs, view)
         receipt = await self._archive(step, appended, request)
-        await self._drop_payloads(thread_id, request.inputs, receipt)
+        await self._drop_payloads(request, request.inputs, receipt)
         await self._news.children(request)
         await self._used.results(request, state_of(view))
         committed = await self._committed(request, appended, turn)
@@ -386,13 +386,15 @@ class Stepper:
 
     # -- the model
 
-    async def _messages(self, thread_id: str, inputs: Sequence[StepInput]) -> list[Message]:
-        return [await self._message(thread_id, each) for each in inputs]
+    async def _messages(
+        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput]
+    ) -> list[Message]:
+        return [await self._message(request, each) for each in inputs]
 
-    async def _message(self, thread_id: str, each: StepInput) -> Message:
+    async def _message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:
         content: Any = each.text if each.parts is None else each.parts
         if each.ref is not None:
-            content = await self._content(thread_id, each.id, each.ref)
+            content = await self._content(request, each.id, each.ref)
         message = Message(
             id=each.id,
             role="user" if each.call is None else "tool",
@@ -411,9 +413,11 @@ class Stepper:
             raise TooLargeError(str(refused), message_id=each.id) from refused
         return message
 
-    async def _content(self, thread_id: str, message_id: str, ref: str) -> str | list[JsonObject]:
+    async def _content(
+        self, request: RunStepInput | EndTurnInput, message_id: str, ref: str
+    ) -> str | list[JsonObject]:
         try:
-            return await self._references.get(thread_id, ref)
+            return await self._references.get(*_kept(request, ref))
         except PayloadNotFoundError as gone:
             raise PayloadNotFoundError(
                 f"{gone}: the content of message {message_id!r} is gone, and the message is not in the "
@@ -506,13 +510,13 @@ class Stepper:
         return receipt
 
     async def _drop_payloads(
-        self, thread_id: str, inputs: Sequence[StepInput], receipt: FlushReceipt
+        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput], receipt: FlushReceipt
     ) -> None:
         """What is in the thread and archived is not needed twice; what stays is garbage collected."""
         if receipt.status is FlushStatus.ARCHIVED:
             for each in inputs:
                 if each.ref is not None:
-                    await self._references.drop(thread_id, each.ref)
+                    await self._references.drop(*_kept(request, each.ref))
 
     def _unknown(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
         """Calls of tools that the agent does not have; where all are known nothing is told.
@@ -580,3 +584,8 @@ def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
         return frozenset()
     taken = (each.cut for each in state_of(view).taken_back if each.epoch > since.epoch)
     return frozenset(known for cut in taken for known in cut)
+
+
+def _kept(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:
+    """Where content is kept: with the thread, or with the session by whoever does not know its thread."""
+    return request.thread_id or request.session_id, ref, request.session_id

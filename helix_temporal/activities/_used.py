@@ -30,6 +30,9 @@ _PATIENCE: Final = 2.0
 """Seconds that a step waits, at its end, for its entry."""
 _PAUSES: Final = (0.2, 0.5, *[1.0] * 10, *[10.0] * 60)
 """Seconds until a store that does not answer is asked again: some ten minutes, while the worker lives."""
+_LAST_PATIENCE: Final = 5.0
+"""Seconds that a worker which stops waits for entries that no store has taken yet."""
+_LAST_PAUSE: Final = 0.2
 _NAMES: Final = ("model_name", "model", "name")
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,7 @@ class UsageLog:
         self._store = store
         self._recording: set[asyncio.Task[None]] = set()
         """Also those that nobody waits for any more: the store has not taken them yet."""
+        self._closing = asyncio.Event()
 
     def recording(
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
@@ -117,6 +121,19 @@ class UsageLog:
             if not done:
                 log.warning("usage of session %r is not recorded yet: no answer in time", session_id)
 
+    async def close(self) -> None:
+        """Wait for what the store has not taken yet, but not for long; it is tried again at once."""
+        if not self._recording:
+            return
+        self._closing.set()
+        _, left = await asyncio.wait(self._recording, timeout=_LAST_PATIENCE)
+        for task in left:
+            task.cancel()
+        if left:
+            log.warning("usage of %d steps or calls is not recorded, and lost: no answer in time", len(left))
+            await asyncio.wait(left)
+        self._closing.clear()
+
     async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
         """Record what a summary took, now; the step tries once more."""
         async with self._beside(request.session_id, _of_summary(agent, request, used, number)):
@@ -133,7 +150,16 @@ class UsageLog:
             for pause in _PAUSES:
                 if await self._recorded(store, entry):
                     break
-                await asyncio.sleep(pause)
+                await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next try; a worker that stops does not wait for it."""
+        if self._closing.is_set():
+            await asyncio.sleep(min(seconds, _LAST_PAUSE))
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def _recorded(self, store: UsageStore, entry: UsageEntry) -> bool:
         """Whether the store has taken an entry, or never will; false: it may take it later."""

@@ -94,11 +94,12 @@ def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _metadata(request: OpenSessionInput, stored: SliceState) -> dict[str, Any]:
-    """Those of the session, where they are others than it was opened with."""
-    if not stored.metadata or stored.metadata == request.metadata:
-        return {}
-    return {"metadata": dict(stored.metadata)}
+def _other(asked: OpenSessionInput, thread_id: str, stored: SliceState) -> dict[str, Any]:
+    """Metadata and thread of the session, where they are others than it was asked to be opened with."""
+    found: dict[str, Any] = {} if thread_id == asked.thread_id else {"thread_id": thread_id}
+    if stored.metadata and stored.metadata != asked.metadata:
+        found["metadata"] = dict(stored.metadata)
+    return found
 
 
 def _refuse_properties(session_id: str) -> NoReturn:
@@ -154,11 +155,8 @@ class SessionActivities:
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
         self._payloads, self._states, self._streams = payloads, states, streams or Streaming()
-        self._beat_every, self._inline_text, self._inline_arguments = (
-            beat_every,
-            inline_text,
-            inline_arguments,
-        )
+        self._beat_every = beat_every
+        self._inline_text, self._inline_arguments = inline_text, inline_arguments
         self._deployment = deployment_name(policy.deployment)
 
     @activity.defn(name="helix.sessions.open")
@@ -171,7 +169,7 @@ class SessionActivities:
         as_own(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with beating(self._beat_every) as progress:
-            await self._refuse_expired(request)
+            asked, request = request, await self._admitted(request)
             request = await unless_carried_out(self._threads, request, epoch)
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
@@ -205,7 +203,7 @@ class SessionActivities:
             **tidy.options(request),
             **_known(suspended, stored),
             **_kept(kept),
-            **_metadata(request, stored),
+            **_other(asked, request.thread_id, stored),
         )
 
     async def _reset(
@@ -225,11 +223,12 @@ class SessionActivities:
         goes_on = heads.reset and heads.known == opened.at != opened.header.head
         return {"goes_on": True} if goes_on else {}
 
-    async def _refuse_expired(self, request: OpenSessionInput) -> None:
+    async def _admitted(self, request: OpenSessionInput) -> OpenSessionInput:
         if self._states is not None:
-            await self._states.refuse_expired(request)
-        elif request.properties is not None and request.parent is None:
+            return await self._states.admitted(request)
+        if request.properties is not None and request.parent is None:
             _refuse_properties(request.session_id)
+        return request
 
     @activity.defn(name="helix.sessions.set_properties")
     @typed
@@ -238,7 +237,7 @@ class SessionActivities:
         if self._states is None:
             _refuse_properties(request.session_id)
         state = await self._states.set_properties(request.session_id, request.properties, request.epoch)
-        return SetPropertiesResult(**_kept(state))
+        return SetPropertiesResult(**_kept(state), version=state.version)
 
     async def _open_thread(
         self, request: OpenSessionInput, opens: OpenThread, progress: Progress

@@ -14,8 +14,8 @@ from helix_temporal.activities._application_code import (
     application_code,
     is_bug,
     is_cancellation,
-    saying,
     told,
+    with_text,
 )
 from helix_temporal.activities._context import attempt, beating
 from helix_temporal.activities._errors import typed
@@ -154,7 +154,7 @@ class ToolRunner:
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
             text = f"tool {tool.name!r}: {told(error, hides=hides)}"
             if isinstance(error, (HelixError, ApplicationError)):
-                raise saying(error, text) from None
+                raise with_text(error, text) from None
             raise ApplicationError(
                 text,
                 type=type(error).__name__,

@@ -231,9 +231,7 @@ async def fork_session(
     target = validate_id(new_session_id or generate_session_id(), "session id")
     made = await storage.load(target)
     if made is None:
-        copy = _copied(source, target, at_message, copy_usage=copy_usage)
-        if properties is not None:
-            copy = copy.model_copy(update={"properties": properties.over(copy.properties)})
+        copy = _copied(source, target, at_message, properties, copy_usage=copy_usage)
         made = await _save_new(storage, copy)
     if made.parent_id != session_id:
         raise InvalidRequestError(f"session {target!r} exists and is no fork of {session_id!r}")
@@ -286,9 +284,14 @@ async def delete_session(
 
 
 def _copied(
-    source: StoredSession, new_session_id: str, at_message: int | None, *, copy_usage: bool
+    source: StoredSession,
+    new_session_id: str,
+    at_message: int | None,
+    properties: SessionProperties | None,
+    *,
+    copy_usage: bool,
 ) -> StoredSession:
-    made_at = now()
+    made_at, inherited = now(), SessionProperties(**_inherited(source.properties))
     return source.model_copy(
         update={
             "id": new_session_id,
@@ -297,7 +300,7 @@ def _copied(
             "created_at": made_at,
             "updated_at": made_at,
             "parent_id": source.id,
-            "properties": SessionProperties(**_inherited(source.properties)),
+            "properties": inherited if properties is None else properties.over(inherited),
         }
     )
 

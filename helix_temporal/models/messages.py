@@ -171,6 +171,7 @@ class UserMessage(Model):
         text: The text, or empty where ``ref`` names a payload that holds it.
         properties: Of the session: set before the message is taken.
         agent: Whom it is for: a session that runs with another one refuses it.
+        thread_id: Where it is to go: a session that has another thread refuses it.
     """
 
     id: Id
@@ -179,10 +180,11 @@ class UserMessage(Model):
     metadata: dict[str, str] = Field(default_factory=dict)
     properties: SessionProperties | None = None
     agent: str | None = None
+    thread_id: Id | None = None
 
     def without_properties(self) -> "UserMessage":
         """The message as the inbox and the thread have it."""
-        named = self.model_fields_set - {"properties", "agent"}
+        named = self.model_fields_set - {"properties", "agent", "thread_id"}
         return UserMessage(**{name: getattr(self, name) for name in named})
 
 

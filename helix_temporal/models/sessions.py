@@ -98,6 +98,7 @@ class AskResult(Model):
         archived: Whether what is in the thread of this message, with the answer, is in the archive, too.
             False: the hot store alone has it, and the session archives it later.  None: the workers have no
             cold tier, or nothing of it is in the thread.
+        thread_id: Where ``answer`` is, if it is too long to travel and the thread's id is not the session's.
         receipts: What became known with this turn of messages that were acknowledged and are lost; see
             `SessionInfo`.
     """
@@ -112,6 +113,7 @@ class AskResult(Model):
     pending: tuple[PendingCall, ...] = ()
     archived: bool | None = None
     receipts: "tuple[Receipt, ...]" = ()
+    thread_id: Id | None = None
 
 
 class SendResult(Model):
@@ -160,8 +162,8 @@ class SubmitReply(Model):
     """What became of an answer; without a ``submission`` the run was ending: send it again.
 
     Attributes:
-        result: If it was waited for: how the turn ended, or what it waits for now.  Without a ``submission``:
-            why the session could not be opened.
+        result: If it was waited for: how the turn ended, or what it waits for now; None where an earlier
+            execution had that turn.  Without a ``submission``: why the session could not be opened.
     """
 
     submission: Submission | None = None
@@ -226,10 +228,15 @@ class SetPropertiesInput(Model):
 
 
 class SetPropertiesResult(Model):
-    """They are set; here is what a running session has to know of what the session store has now."""
+    """They are set; here is what a running session has to know of what the session store has now.
+
+    Attributes:
+        version: Of the state then: of two results the one with the higher version is the newer one.
+    """
 
     expires_at: Millis | None = None
     tracing_context: TracingContext | None = None
+    version: int = 0
 
 
 class OpenHandle(Model):
@@ -334,6 +341,7 @@ class Carried(Model):
         lag: How far the archive is behind.
         lost: Receipts of lost messages that no `AskResult` has told yet.
         since: As in `RunStepInput`.
+        asked: Ids of messages, waiting or of the turn that waits, that were asked and never sent.
     """
 
     handle: OpenHandle
@@ -361,13 +369,14 @@ class Carried(Model):
     lost: tuple[Receipt, ...] = ()
     since: ResetPoint | None = None
     tracing_context: TracingContext | None = None
+    asked: tuple[str, ...] = ()
 
 
 class SessionInput(Model):
     """Starts, or restarts, a session.
 
     Attributes:
-        thread_id: Defaults to the session's id.
+        thread_id: Defaults to the thread that the session has, at first to one of the session's id.
         fork_from: For mode ``fork``.
         rewind_to: Open at this earlier committed head.
         expects_ask: Started for an ask that arrives with it; ends at once if it was rejected.
@@ -396,7 +405,7 @@ class SessionInput(Model):
 
     @property
     def thread(self) -> str:
-        """The thread that the session works on."""
+        """The thread that the session is opened on, unless it is found to have another one."""
         return self.thread_id or self.session_id
 
     @property

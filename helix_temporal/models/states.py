@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from helix_temporal.errors import SessionExpiredError
+from helix_temporal.errors import InvalidRequestError, SessionExpiredError
 from helix_temporal.models._base import Changes, Model
 from helix_temporal.models._json import CheckedObject, CheckedValue, check_json, check_text
 from helix_temporal.models.ids import Id
@@ -263,6 +263,24 @@ def check_not_expired(state: SessionState, now: int) -> None:
         SessionExpiredError: It has, by ``now``.
     """
     refuse_past(state.session_id, state.expires_at, now)
+
+
+def has_thread(session_id: str) -> str:
+    """How a refusal of another thread begins."""
+    return f"session {session_id!r} has thread "
+
+
+def check_thread(session_id: str, thread_id: str, named: str) -> None:
+    """Refuse another thread than the session has.
+
+    Raises:
+        InvalidRequestError: ``named`` is another one.
+    """
+    if named != thread_id:
+        raise InvalidRequestError(
+            f"{has_thread(session_id)}{thread_id!r}, not {named!r}; name that one, or none, or take another "
+            "session's id"
+        )
 
 
 def refuse_past(session_id: str, expires_at: int | None, now: int) -> None:

@@ -48,6 +48,7 @@ class OpenSessionInput(Model):
         options: Those that were named; they are remembered.
         properties: Of the session, to be set; naming ``expires_at`` renews one that has expired.
         again: The workflow was reset to before it opened the thread, and knows nothing of what it did.
+        names_thread: Somebody named the thread; else a session that has another one goes on with that.
     """
 
     session_id: Id
@@ -69,6 +70,7 @@ class OpenSessionInput(Model):
     options: SessionOptions | None = None
     properties: SessionProperties | None = None
     again: bool = False
+    names_thread: bool = False
 
 
 class OpenSessionResult(Model):
@@ -93,6 +95,7 @@ class OpenSessionResult(Model):
         under_way: With ``reset``: messages of the turn that stands unfinished behind that head.  They have
             the next turn: its tools may have run, and another turn would cut it.
         goes_on: After a reset: behind the handle's head stands more of the turn under way.
+        thread_id: Of the thread that was opened, where the session has another one than was asked for.
     """
 
     handle: OpenHandle
@@ -115,6 +118,7 @@ class OpenSessionResult(Model):
     reset: bool = False
     under_way: tuple[UserMessage, ...] = ()
     goes_on: bool = False
+    thread_id: Id | None = None
 
 
 class StepInput(Model):

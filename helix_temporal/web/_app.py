@@ -26,6 +26,7 @@ from helix_temporal.errors import (
     NotFoundError,
     NoWorkerError,
     SessionExpiredError,
+    SessionTerminatedError,
     StoreUnavailableError,
     TooLargeError,
 )
@@ -49,7 +50,7 @@ _STATUS: Final = (
     (NotFoundError, 404),
     ((ConflictError, ForeignDeploymentError), 409),
     (SessionExpiredError, 410),
-    ((StoreUnavailableError, NoWorkerError, TimeoutError), 503),
+    ((StoreUnavailableError, NoWorkerError, SessionTerminatedError, TimeoutError), 503),
 )
 
 

@@ -36,7 +36,7 @@ class Events:
         """Let the before-hook change or refuse each message."""
         if not self._hooks.wants(self._live.open.facts, "before_user_message"):
             return entries
-        admitted = []
+        admitted, refused = [], []
         for entry in entries:
             message = entry.message
             event = BeforeUserMessage(
@@ -45,11 +45,13 @@ class Events:
             decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
             if decision.refuse is not None:
                 self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                refused.append(entry)
                 continue
             if decision.text is not None or decision.ref is not None:
                 changed = {"text": decision.text or "", "ref": decision.ref}
                 entry.message = message.model_copy(update=changed)
             admitted.append(entry)
+        self._live.refused(refused, "before_user_message")
         return admitted
 
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
@@ -82,7 +84,7 @@ class Events:
     def _who(self) -> dict[str, Any]:
         return {
             "session_id": self._input.session_id,
-            "thread_id": self._input.thread,
+            "thread_id": self._live.open.request.thread_id,
             "agent": self._input.agent,
             "metadata": self._live.open.request.metadata,
         }

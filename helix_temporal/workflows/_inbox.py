@@ -1,7 +1,7 @@
 """The inbox: messages that wait for a turn, and the callers that wait for an answer.  Pure state."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from helix_temporal.models.sessions import (
     ExitReason,
     UserMessage,
 )
+from helix_temporal.models.suspensions import REMEMBERED_CALLS
 
 REMEMBERED: Final = 32
 """Answers that an execution remembers by reference, and carries along."""
@@ -36,15 +37,32 @@ class Entry:
     taken: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What becomes of one turn: set once, for everybody who waits for that turn."""
+
+    result: AskResult | None = None
+
+
 class Inbox:
     """Messages enter the thread only at turn boundaries; those that waited together become one turn."""
 
-    def __init__(self, waiting: Sequence[UserMessage] = (), answered: Sequence[Answered] = ()) -> None:
-        self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, Entry(each)) for each in waiting)
+    def __init__(
+        self,
+        waiting: Sequence[UserMessage] = (),
+        answered: Sequence[Answered] = (),
+        asked: Collection[str] = (),
+    ) -> None:
+        self._asked = frozenset(asked)
+        self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, self._entry(each)) for each in waiting)
         self._taken: dict[str, Entry] = {}
         self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
         self.told: AskResult | None = None
-        """What became of the newest message."""
+        """What became of the newest message, for the result of the execution."""
+        self.turn = Outcome()
+        """Of the turn under way, or of the next one."""
+        self._turns: OrderedDict[str, Outcome] = OrderedDict()
+        self._held = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -57,22 +75,42 @@ class Inbox:
             return known
         entry = Entry(message, asked=asked)
         self._waiting[message.id] = entry
+        self.release()
         return entry
 
     def put_first(self, messages: Sequence[UserMessage]) -> None:
         """Let these messages be the next ones; those whose id is known stay where they are."""
         fresh = OrderedDict((each.id, Entry(each)) for each in messages if self.find(each.id) is None)
         self._waiting = OrderedDict([*fresh.items(), *self._waiting.items()])
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Those that wait are not to be tried before the archive is back, or somebody comes."""
+        return self._held and bool(self._waiting)
+
+    def hold(self, told: AskResult) -> None:
+        """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
+        self.leave([*self._taken])
+        self.turn_away(told)
+        self._held = True
+
+    def release(self) -> None:
+        """Those that wait may be tried again."""
+        self._held = False
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Ids of the messages that wait for a turn."""
         return tuple(self._waiting)
 
-    @property
-    def sent(self) -> tuple[str, ...]:
-        """Ids of those of them that nobody waits for, so that nobody would send them again."""
-        return tuple(entry.message.id for entry in self._waiting.values() if not entry.asked)
+    def sent(self, *, with_taken: bool) -> tuple[str, ...]:
+        """Ids of those of them that nobody waits for, so that nobody would send them again.
+
+        ``with_taken``: after those of the turn under way.
+        """
+        entries = [*(self._taken.values() if with_taken else ()), *self._waiting.values()]
+        return tuple(entry.message.id for entry in entries if not entry.asked)
 
     def find(self, message_id: str) -> Entry | None:
         """The message of this id, if it waits or is being answered."""
@@ -87,7 +125,7 @@ class Inbox:
         """These are messages of the turn under way, which another execution began."""
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
-            entry = self._taken.get(message.id) or waiting or Entry(message)
+            entry = self._taken.get(message.id) or waiting or self._entry(message)
             entry.message, entry.taken = message, True
             self._taken[message.id] = entry
 
@@ -102,7 +140,7 @@ class Inbox:
             entry.told = AskResult(status=AskStatus.MOVED)
 
     def turn_away(self, told: AskResult) -> None:
-        """Nobody waits here for the end of the turn that is suspended: those who ask come again."""
+        """Nobody waits here for a turn that is not soon: those who ask come again."""
         for entry in list(self._waiting.values()):
             entry.told = told
             if entry.asked:
@@ -138,6 +176,7 @@ class Inbox:
         entries = [entry for entry in waiting if only is None or entry.message.id in only]
         taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
         self._taken = {entry.message.id: entry for entry in taken}
+        self.release()
         for known in self._taken:
             del self._waiting[known]
         return taken
@@ -175,6 +214,16 @@ class Inbox:
         self._taken.pop(entry.message.id, None)
         entry.result = self.told = result
 
+    def waits_for(self, calls: Iterable[str]) -> None:
+        """These are calls of the turn under way: who answers one of them may wait for its outcome."""
+        self._turns |= dict.fromkeys(calls, self.turn)
+        while len(self._turns) > REMEMBERED_CALLS:
+            self._turns.popitem(last=False)
+
+    def turn_of(self, call: str) -> Outcome | None:
+        """Of the turn whose call it is; None where this execution did not have that turn."""
+        return self._turns.get(call)
+
     def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
         """The turn is over: tell everybody who waits for it."""
         for entry in self._taken.values():
@@ -182,6 +231,7 @@ class Inbox:
             if answer is not None:
                 self._remember(entry.message.id, answer)
         self._taken = {}
+        self.turn.result, self.turn = result, Outcome()
 
     def _remember(self, message_id: str, answer: AnswerRef) -> None:
         self._answered[message_id] = answer
@@ -194,9 +244,15 @@ class Inbox:
         for entry in self._waiting.values():
             entry.result = waiting or AskResult(status=AskStatus.MOVED)
 
-    def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...]]:
-        """What the next run needs: waiting messages in order, and remembered answers."""
+    def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
+        """What the next run needs: waiting messages, remembered answers, ids of those only asked."""
         answered = tuple(
             Answered(message_id=known, answer=answer) for known, answer in self._answered.items()
         )
-        return tuple(entry.message for entry in self._waiting.values()), answered
+        entries = (*self._taken.values(), *self._waiting.values())
+        asked = tuple(entry.message.id for entry in entries if entry.asked)
+        return tuple(entry.message for entry in self._waiting.values()), answered, asked
+
+    def _entry(self, message: UserMessage) -> Entry:
+        """A message that an earlier run had, or began with."""
+        return Entry(message, asked=message.id in self._asked)

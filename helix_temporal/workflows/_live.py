@@ -1,7 +1,7 @@
 """What a running session is, and the handlers by which others see and change it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
@@ -32,13 +32,13 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
     UserMessage,
 )
-from helix_temporal.models.states import SessionProperties, expired, is_past
+from helix_temporal.models.states import SessionProperties, check_thread, expired, is_past
 from helix_temporal.models.suspensions import PendingCall
 from helix_temporal.workflows._calls import TemporalCalls
 from helix_temporal.workflows._child_waits import ChildWaits, may_sleep
 from helix_temporal.workflows._clock import now_ms
 from helix_temporal.workflows._conversation import Conversation
-from helix_temporal.workflows._inbox import Inbox
+from helix_temporal.workflows._inbox import Entry, Inbox
 from helix_temporal.workflows._rewinds import Rewinds
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._waits import Waits
@@ -46,6 +46,10 @@ from helix_temporal.workflows._waits import Waits
 LOST: Final = "helix_messages_lost"
 _LOST_ANSWERS: Final = "lost-answers-are-asked-anew"
 _OPENED_FIRST: Final = "a-message-is-taken-once-opened"
+NOTES: Final = 20
+"""Notes that an execution keeps, the newest: on the session store, and of messages that were refused."""
+_NAMED: Final = 1000
+"""Messages that a receipt names: the result of an execution has 2 MB at most."""
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
 
@@ -115,14 +119,14 @@ class Live:
     def of(input: SessionInput, now: datetime) -> "Live":
         """The state at the start of a run."""
         carried = input.carried
-        inbox = Inbox(carried.inbox, carried.answered) if carried else Inbox(input.messages)
+        inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         known, unsaid = (carried.answered_calls, carried.unsaid) if carried else ((), ())
         waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend), unsaid)
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
             live.stopping, live.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait = live.suspends
+        waits.on_wait, waits.on_known = live.suspends, inbox.waits_for
         return live
 
     def end(self, reason: ExitReason, status: Status) -> None:
@@ -141,13 +145,14 @@ class Live:
         if self.is_suspended:
             wanted = self.rewinds or self.stopping or self.gives_up or self.waits.ready
             return bool(wanted or self.open.opened_by_another_run)
-        return bool(self.inbox or self.rewinds)
+        return bool(self.inbox or self.rewinds) and (not self.inbox.held or self.rewinds.due)
 
     @property
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
         closes = self.close and not self.stays_suspended
-        return bool(self.has_messages or closes or (self.idle and not self.is_suspended))
+        ends = closes or (self.idle and not self.is_suspended)
+        return self.has_messages or (ends and not self.inbox.held)
 
     def check_not_expired(self, session_id: str) -> None:
         """Refuse whoever wants something new of a session that has expired.
@@ -217,11 +222,11 @@ class Live:
     @property
     def may_end(self) -> bool:
         """Nothing that came meanwhile holds an execution that has nothing to do."""
-        return not (self.has_messages or self.stays_suspended)
+        return not (self.has_messages or self.stays_suspended or self.inbox.held)
 
     def stays(self, *, persistent: bool) -> bool:
         """Without anything to do the execution waits; otherwise it ends."""
-        return self.stays_suspended if self.is_suspended else persistent
+        return self.stays_suspended if self.is_suspended else persistent or self.inbox.held
 
     @property
     def gives_up(self) -> ExitReason | None:
@@ -233,6 +238,7 @@ class Live:
     def suspends(self) -> None:
         """The turn waits: whoever asked is told what for."""
         self.status = Status.SUSPENDED
+        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self.below.pending())))
         self.inbox.suspend(self.suspended(in_thread=True))
         if self.leaves and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
@@ -265,6 +271,23 @@ class Live:
         if self.talk is None or not (result.in_thread and self.talk.archives):
             return result
         return result.model_copy(update={"archived": self.talk.handle.archived})
+
+    def wait_for_archive(self, told: AskResult) -> None:
+        """The archive is too far behind for a turn: what was sent waits until it is not."""
+        self.inbox.hold(told)
+        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+
+    def refused(self, entries: Sequence[Entry], why: str) -> None:
+        """Messages that enter no thread: of those that were sent nobody else is told."""
+        sent = self.promised(entries)
+        if sent:
+            what = f"refused ({why}), no turn for"
+            receipt = without_turn(self.open.request.session_id, what, sent)
+            self.notes = (*self.notes, receipt)[-NOTES:]
+
+    def promised(self, entries: Sequence[Entry]) -> list[str]:
+        """Ids of those that nobody waits for; of a session that serves one task, its result tells."""
+        return [each.message.id for each in entries if not each.asked] if self.options.persistent else []
 
     def keep_unarchived(self, *, committed: bool) -> None:
         """The turn failed because its newest step, which is in the thread, was not archived in time."""
@@ -301,6 +324,7 @@ class Live:
     def suspends_below(self) -> None:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
+            self.inbox.waits_for(each.id for each in self.below.pending())
             self.inbox.suspend(self.suspended(in_thread=True))
 
     def take_up(self, turn: SuspendedTurn) -> None:
@@ -318,6 +342,17 @@ class Live:
             self.status = Status.IDLE
             self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
 
+    def thread_of(self, input: SessionInput) -> str:
+        """The session's thread, as far as this execution knows."""
+        return input.thread if self.talk is None else self.talk.request.thread_id
+
+    def placed(self, result: AskResult, input: SessionInput) -> AskResult:
+        """The result with where its answer is read, if that is too long to travel."""
+        thread_id = self.thread_of(input)
+        if result.answer is None or result.text is not None or thread_id == input.session_id:
+            return result
+        return result.model_copy(update={"thread_id": thread_id})
+
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
         told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
@@ -328,7 +363,7 @@ class Live:
         alone |= {} if due is None else {"due": due}
         return SessionResult(
             session_id=input.session_id,
-            thread_id=input.thread,
+            thread_id=self.thread_of(input),
             exit_reason=self.exit,
             status=self.status,
             head=self.talk.head if self.talk else EMPTY,
@@ -347,7 +382,7 @@ class Live:
             further["root_session_id"] = input.parent.root_session_id
         return SessionInfo(
             session_id=input.session_id,
-            thread_id=input.thread,
+            thread_id=self.thread_of(input),
             status=Status.SUSPENDED if self.waits_below else self.status,
             agent=input.agent,
             turns=self.turns,
@@ -357,7 +392,7 @@ class Live:
             archived=talk.handle.archived if talk else True,
             usage=self.usage,
             exit_reason=self.exit if self.closing or self.rested else None,
-            receipts=self.receipts or self.notes,
+            receipts=self.receipts if self.closing or self.rested else self.notes,
             error=self.error,
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
@@ -366,6 +401,14 @@ class Live:
             options=self.options,
             **further,
         )
+
+
+def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
+    """Messages that were sent, and have no turn: whoever reads that may send them again."""
+    what = f"{what} {len(sent)}: "
+    workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
+    more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []
+    return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
 
 
 def accept_update(*_: object) -> None:
@@ -384,6 +427,8 @@ class Handlers:
     ) -> None:
         self._input, self._live, self._calls = input, live, calls
         self._supersede_below = supersede_below
+        self._set_last = (0, 0)
+        """Epoch and version of the state that the properties are of."""
         live.below, live.below.sleepers = calls.children.waits, live.waits.sleepers
         live.below.on_wait = live.suspends_below
 
@@ -405,6 +450,8 @@ class Handlers:
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
             )
+        if self._live.talk is not None:
+            self._check_thread(message)
         check_text(message.text, "text")
         if message.ref is not None and is_message_ref(message.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
@@ -414,13 +461,14 @@ class Handlers:
             return AskResult(status=AskStatus.MOVED)
         before = self._live.inbox.answered(message.id)
         if before is not None and (again := await self._answered(message.id, before)) is not None:
-            return again
+            return self._live.placed(again, self._input)
         known = self._live.inbox.find(message.id)
         if known is None and not await self._admits(message):
             return AskResult(status=AskStatus.MOVED)
         if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
         entry = known or self._live.inbox.put(message.without_properties(), asked=True)
+        self._live.inbox.release()
         await self._supersede_below()
         told = entry.told
         self._live.askers += 1
@@ -430,12 +478,12 @@ class Handlers:
             self._live.askers -= 1
         result = entry.result or entry.told
         assert result is not None
-        return result
+        return self._live.placed(result, self._input)
 
     async def _answered(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
         try:
-            text = await self._calls.load_answer(self._input.thread, answer)
+            text = await self._calls.load_answer(self._live.thread_of(self._input), answer)
         except ThreadNotFoundError:
             if not workflow.patched(_LOST_ANSWERS):
                 raise
@@ -474,12 +522,24 @@ class Handlers:
         It may have begun to end since the message came: what came in then would have no turn anywhere.
 
         Raises:
-            ApplicationError: The session has expired, or has no store for its properties.
+            ApplicationError: The session has expired, has another thread, or no store for its properties.
         """
+        if message.thread_id not in {None, self._input.thread_id} and self._live.talk is None:
+            # The session may have another thread than it is opened with, as the open finds.
+            if not await self._is_open():
+                return False
+            try:
+                self._check_thread(message)
+            except InvalidRequestError as error:
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
         if message.properties is not None and not await self._set(message.properties):
             return False
         self._live.check_not_expired(self._input.session_id)
         return not self._live.closing
+
+    def _check_thread(self, message: UserMessage) -> None:
+        if message.thread_id is not None:
+            check_thread(self._input.session_id, self._live.thread_of(self._input), message.thread_id)
 
     async def _set(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
@@ -495,13 +555,18 @@ class Handlers:
             kept = await self._calls.set_properties(request)
         except HelixError as error:
             if self._live.closing:
-                return False  # by the end of this run it is out; the next one sets them
+                return False  # this run's end has shut its epoch; the next run sets them
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
-        live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
+        written = (request.epoch or 0, kept.version)
+        if written >= self._set_last:
+            # Results of two may come in another order than they were written in.
+            self._set_last = written
+            live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
         return True
 
     async def _on_set_properties(self, properties: SessionProperties) -> bool:
-        return await self._set(properties)
+        # The store has them: the next open finds them there, and only a run that goes on as new has none.
+        return await self._set(properties) or not self._live.rested
 
     async def _on_close(self) -> None:
         self._live.close = True

@@ -29,18 +29,17 @@ from helix_temporal.workflows._conversation import reopen
 from helix_temporal.workflows._events import Events, ask_result
 from helix_temporal.workflows._finalise import Finaliser, describe
 from helix_temporal.workflows._inbox import Entry
-from helix_temporal.workflows._live import Live
+from helix_temporal.workflows._live import NOTES, Live
 from helix_temporal.workflows._turns import Turn, TurnResult
 from helix_temporal.workflows._values import Known, Values, taken
 
 _WAITS_ON: Final = "waits-on"
 _LEFT_TOGETHER: Final = "left-together"
 _BOUNDED: Final = "bounded-turns"
+_HELD: Final = "sent-messages-wait-for-the-archive"
 TURN_MESSAGES: Final = 100
 TURN_BYTES: Final = 512 * 1024
 """Messages of one turn are the input of one activity, which has 2 MB at most."""
-_NOTES: Final = 20
-"""Notes on the session store that an execution keeps, the newest."""
 _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
 
 
@@ -191,8 +190,7 @@ class Serving:
             await self._abandon(turn.run_id, start)
             return
         except ColdTierBehindError as behind:
-            # Refused before anything of the turn was in the thread.
-            live.inbox.finish(AskResult(status=AskStatus.FAILED, error=describe(behind)))
+            self._refuse_behind(behind)
             return
         except (PayloadNotFoundError, IdempotencyConflictError, TooLargeError) as failed:
             await self._fail_without(failed, turn.run_id, start)
@@ -201,7 +199,7 @@ class Serving:
             if turn.caught_up is not None:
                 live.turns, live.usage = turn.caught_up.turns, turn.caught_up.usage
                 live.waits.remember(turn.caught_up.answered)
-            live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-_NOTES:]
+            live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-NOTES:]
             live.note_losses()
             live.turn, live.turn_task, live.aborting = None, None, False
             live.status, live.idle = Status.IDLE, False
@@ -218,6 +216,13 @@ class Serving:
         else:
             await self._turn_over(turn, result, entries)
 
+    def _refuse_behind(self, why: ColdTierBehindError) -> None:
+        """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
+        refused = AskResult(status=AskStatus.FAILED, error=describe(why))
+        if self._live.promised(self._live.inbox.taken) and workflow.patched(_HELD):
+            self._live.wait_for_archive(refused)
+        self._live.inbox.finish(refused)
+
     async def _fail_without(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
     ) -> None:
@@ -231,6 +236,8 @@ class Serving:
         finished = await self._cut(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe(why))
+        refused = [] if finished else inbox.taken if lost is None else [lost]
+        self._live.refused(refused, type(why).__name__)
         if lost is None and not finished:
             inbox.finish(failed)
             return
@@ -238,6 +245,7 @@ class Serving:
             inbox.drop(lost, failed)
         # Where a late attempt has finished the turn all the same, they are answered from the thread.
         inbox.leave([entry.message.id for entry in inbox.taken])
+        inbox.finish(failed.model_copy(update={"in_thread": finished}))
 
     async def _abandon(self, run_id: str | None, start: Head) -> None:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""

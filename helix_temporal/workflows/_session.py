@@ -15,7 +15,6 @@ from helix_temporal.models.sessions import (
     AskStatus,
     Carried,
     ExitReason,
-    Receipt,
     SessionInput,
     SessionResult,
     Status,
@@ -29,11 +28,11 @@ from helix_temporal.workflows._calls import (
     is_cancelled,
 )
 from helix_temporal.workflows._clock import now_ms
-from helix_temporal.workflows._conversation import Conversation, open_conversation
+from helix_temporal.workflows._conversation import Conversation, open_conversation, thread_of
 from helix_temporal.workflows._events import Events, given
 from helix_temporal.workflows._finalise import Ending, Finaliser, catch_up, describe, is_lost
 from helix_temporal.workflows._hooks import Hooks, SessionHooks
-from helix_temporal.workflows._live import Handlers, Live
+from helix_temporal.workflows._live import Handlers, Live, without_turn
 from helix_temporal.workflows._rewinds import carry_out
 from helix_temporal.workflows._serving import Serving
 from helix_temporal.workflows._stops import Stops
@@ -48,8 +47,6 @@ ASK_SECONDS: Final = 20.0
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
 _HEEDS: Final = "heeds-a-cancel-at-rest"
-_NAMED: Final = 20
-"""Of the messages that had no turn, in a receipt."""
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
@@ -157,6 +154,7 @@ class AgentSession:
                 parent=self._input.parent,
                 options=self._input.named_options,
                 again=_was_reset(self._input),
+                names_thread=self._input.thread_id is not None,
             ),
         )
         carried = self._input.carried
@@ -183,7 +181,9 @@ class AgentSession:
         self._live.options = opened.options or self._live.options
         self._live.expires_at = opened.expires_at
         archives = opened.policy.archives
-        settled = given(metadata=opened.metadata) | ({"again": False} if request.again else {})
+        settled = given(metadata=opened.metadata, thread_id=opened.thread_id) | (
+            {"again": False} if request.again else {}
+        )
         self._live.talk = Conversation(
             request.model_copy(update=settled),
             opened.handle,
@@ -221,7 +221,7 @@ class AgentSession:
                     self._move_if_long()
                 elif self._live.stays_suspended:
                     continue
-                elif self._live.inbox and not self._live.is_suspended:
+                elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
                     await self._serving.serve()
                     self._move_if_long()
                 elif await self._rest():
@@ -245,7 +245,7 @@ class AgentSession:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
         while live.stays(persistent=self._live.options.persistent) and not live.has_work:
-            behind = not live.open.handle.archived and policy.flush_each_step
+            behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = live.holds_askers
             until = _first(timeout, live.waits.left(), ASK_SECONDS if asked else None)
@@ -260,6 +260,8 @@ class AgentSession:
                 pause *= 2
                 await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
                 live.note_losses()
+                if live.open.handle.archived:
+                    live.inbox.release()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
 
@@ -290,7 +292,7 @@ class AgentSession:
     async def _move(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._live.rested = self._live.closing = True
-        (inbox, answered), told = self._live.inbox.carried(), self._live.inbox.told
+        (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._live.rewinds.refuse()
         await self._drain()
@@ -308,7 +310,7 @@ class AgentSession:
             notes=self._live.notes,
             **self._live.waits.carried(),
             **({} if self._live.expires_at is None else {"expires_at": self._live.expires_at}),
-            **given(stopping=self._live.stopping, lost=self._live.lost),
+            **given(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
             **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
@@ -324,6 +326,7 @@ class AgentSession:
             "messages": (),
             "options": self._live.options,
             "metadata": self._live.open.request.metadata,
+            **thread_of(self._live.open.request),
         }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
@@ -396,23 +399,25 @@ class AgentSession:
                 ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
-        self._name_unheard()
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
         ended = committed > self._live.turn_start.position or self._live.kept
-        self._give_up(in_thread=ended, waits=self._serving.waits_on and not ended)
+        waits = self._serving.waits_on and not ended
+        self._name_messages_without_turn(cut=not (ended or waits))
+        self._give_up(in_thread=ended, waits=waits)
         if self._live.talk is not None:
             await self._events.ended(self._finaliser())
         await self._drain()
 
-    def _name_unheard(self) -> None:
-        """Messages that were sent, and have no turn: whoever reads the result may send them again."""
-        sent = self._live.inbox.sent
+    def _name_messages_without_turn(self, *, cut: bool) -> None:
+        """Messages that were sent, and have no turn: whoever reads the result may send them again.
+
+        ``cut``: also those of the turn that was under way.
+        """
+        # What becomes of the turn of a session that serves one task is in its result.
+        sent = self._live.inbox.sent(with_taken=cut and self._live.options.persistent)
         if sent:
-            detail = f"no turn any more for {len(sent)}: {', '.join(sent[:_NAMED])}"
-            workflow.logger.warning(
-                "session %s ends: messages that were sent have %s", self._input.session_id, detail
-            )
-            self._live.receipts = (*self._live.receipts, Receipt(name="sent", ok=False, detail=detail))
+            receipt = without_turn(self._input.session_id, "no turn any more for", sent)
+            self._live.receipts = (*self._live.receipts, receipt)
 
     def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""

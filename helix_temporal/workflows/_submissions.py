@@ -15,10 +15,12 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, S
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.suspensions import RESUME, SubmitInput, check_outcome
 from helix_temporal.workflows._child_waits import reply_to
+from helix_temporal.workflows._inbox import Outcome
 from helix_temporal.workflows._live import MAX_TEXT_BYTES, Live
 
 _KINDS: Final = "answers-are-of-the-kind-wanted"
 _LOOKS: Final = "resumed-sessions-look"
+_OWN_TURN: Final = "told-of-the-turn-that-was-answered"
 MAX_HELD_BYTES: Final = 1024 * 1024
 """Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
@@ -27,7 +29,7 @@ class Submissions:
     """Takes answers for one session, and those below it; the workflow of each is their only writer."""
 
     def __init__(self, live: Live, input: SessionInput, now: datetime) -> None:
-        self._live, self._session_id, self._thread_id = live, input.session_id, input.thread
+        self._live, self._session_id = live, input.session_id
         self._handing, self._began, self._opens = 0, now, input.carried is None
 
     @property
@@ -123,16 +125,35 @@ class Submissions:
             self._refuse_other_kinds(request)
         if request.call == RESUME:
             live.below.wake_all(request)
-        rounds, submission = live.rounds, live.waits.submit(request)
+        rounds, turn = live.rounds, self._turn_of(request.call)
+        submission = live.waits.submit(request)
         if submission.status == "not_pending" and live.below.has(request.call):
-            routed = await live.below.submit(request, self._thread_id, lambda: live.closing)
+            routed = await live.below.submit(request, live.open.request.thread_id, lambda: live.closing)
             if routed is None:
                 return SubmitReply()
             submission = routed
         if not request.wait or submission.status != "submitted":
             return SubmitReply(submission=submission)
-        await workflow.wait_condition(lambda: live.closing or self._settled(rounds))
-        return self._reply(submission)
+        if not workflow.patched(_OWN_TURN):
+            await workflow.wait_condition(
+                lambda: live.closing or self._is_any_over() or self._waits_on(rounds)
+            )
+            return self._reply_of_any(submission)
+        if turn is None:
+            return SubmitReply(submission=submission)
+        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
+        result = turn.result or live.suspended(in_thread=True)
+        if result.status is AskStatus.MOVED:
+            return SubmitReply()
+        return SubmitReply(submission=submission, result=result)
+
+    def _turn_of(self, call: str) -> Outcome | None:
+        """Of the turn that waits for the call, or did; None where this execution did not have it."""
+        live = self._live
+        under_way = live.turn is not None or live.waits.turn is not None
+        if under_way and live.below.has(call):
+            return live.inbox.turn
+        return live.inbox.turn_of(call)
 
     def _refuse_other_kinds(self, request: SubmitInput) -> None:
         """As the validator, which did not know the calls of a session that was not open yet.
@@ -152,7 +173,8 @@ class Submissions:
             return SubmitReply()
         return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
-    def _reply(self, submission: Submission) -> SubmitReply:
+    def _reply_of_any(self, submission: Submission) -> SubmitReply:
+        """For histories of before `_OWN_TURN`: of whichever turn ended last."""
         live = self._live
         if live.closing and live.turn is not None:
             if live.rested:
@@ -170,15 +192,18 @@ class Submissions:
             return False
         if live.waits.knows(call) or live.below.has(call) or live.waits.turn is not None:
             return True
-        return live.turn is None and not live.inbox
+        return live.turn is None and (not live.inbox or live.inbox.held)
 
-    def _settled(self, rounds: int) -> bool:
-        """The turn is over, waits for something else, or still waits for others."""
+    def _waits_on(self, rounds: int) -> bool:
+        """The turn under way waits for something else, or still waits for others."""
         live = self._live
-        over = live.waits.turn is None and live.turn is None
-        if over or live.rounds > rounds or live.waits_below:
+        if live.rounds > rounds or live.waits_below:
             return True
         return live.is_suspended and not live.has_messages
+
+    def _is_any_over(self) -> bool:
+        """For histories of before `_OWN_TURN`: no turn runs or waits."""
+        return self._live.waits.turn is None and self._live.turn is None
 
     # -- between a root and those below it
 

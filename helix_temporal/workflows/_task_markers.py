@@ -10,10 +10,14 @@ task brought, and on replay after them.  If it commands something else there, th
 A marker makes sure that the first task has a command.  It is that of a deprecated patch, which any replay
 accepts, with this module or without it: nothing depends on the module once the SDK is fixed.
 
-**Queries.**  A query that waited for a lost worker comes to another one with the whole history, also with
-events for which no workflow task was started yet.  The SDK runs them for the query, with the time of the task
-before, and keeps them applied: what they command then is sent with the next task.  On replay the same events
-come with their own task, together with its updates, and at its time.  Such a query is failed, and forgotten.
+**Queries.** A query that waited for a lost worker comes to another one with the whole history, also
+with events that no workflow task has brought yet, and with those of a task that the lost worker has
+under way. The SDK runs them for the query, with the time of that task or of the one before, and keeps
+them applied: what they command then is sent with the next task. On replay the same events come with
+their own task, together with its updates, and at its time. Such a query is failed, and forgotten.
+
+A worker cannot tell a task that another one has under way from one that it has just done itself, if that was
+its first since a replay.  A query that comes next is failed as well; asked again, it is answered.
 """
 
 from contextvars import ContextVar
@@ -23,12 +27,15 @@ _NO_EVENT: Final = frozenset({"query_workflow", "notify_has_patch", "remove_from
 """Jobs that do not come from a new event."""
 _UNDONE_BY: Final = {"cancel_timer": "start_timer", "request_cancel_activity": "schedule_activity"}
 
-TASK_NOT_STARTED: Final = "the query came with events of a workflow task that was not started yet; ask again"
+_QUERY: Final = "legacy_query"
+"""The SDK's id of a query that comes by itself, not with a workflow task."""
+
+TASK_NOT_DONE: Final = "the query came with events of a workflow task that may not be done yet; ask again"
 
 _current: Final[ContextVar["TaskMarkers | None"]] = ContextVar("helixtaskmarkers", default=None)
 
 
-class TaskNotStartedError(RuntimeError):
+class TaskNotDoneError(RuntimeError):
     """Fails a query; the SDK forgets what the run did for it."""
 
 
@@ -43,14 +50,17 @@ class TaskMarkers:
         self.wanted = False
         self._task, self._started = -1, (-1, -1)
         self._empty, self._empty_before, self._hidden = True, True, False
+        self._since_replay: int | None = None
+        """Tasks that were run since the last replay, if there was one."""
 
     def activate(self, inner: Any, activation: Any) -> Any:
         """Run an activation; add a marker if this workflow task and the one before have no command.
 
         Raises:
-            TaskNotStartedError: These are events of a task that was not started yet; a query came with them.
+            TaskNotDoneError: A query came with these events, or may have come with those before.
         """
         self._check_ahead(activation)
+        self._check_query(activation)
         token = _current.set(self)
         try:
             completion = inner.activate(activation)
@@ -67,8 +77,12 @@ class TaskMarkers:
         started = (activation.timestamp.ToNanoseconds(), activation.history_size_bytes)
         ahead = started == self._started and activation.history_length > self._task
         if ahead and self.wanted and not activation.is_replaying:
-            raise TaskNotStartedError(TASK_NOT_STARTED)
+            raise TaskNotDoneError(TASK_NOT_DONE)
         self._started = started
+
+    def _check_query(self, activation: Any) -> None:
+        if self.wanted and self._since_replay == 1 and _is_query(activation):
+            raise TaskNotDoneError(TASK_NOT_DONE)
 
     def _look_at(self, activation: Any, commands: Any) -> None:
         jobs = _jobs(activation)
@@ -77,6 +91,10 @@ class TaskMarkers:
         if activation.history_length != self._task:
             self._task = activation.history_length
             self._empty_before, self._empty = self._empty, True
+            if activation.is_replaying:
+                self._since_replay = 0
+            elif self._since_replay is not None:
+                self._since_replay += 1
         recorded = _recorded(commands)
         if recorded:
             self._empty = False
@@ -96,6 +114,11 @@ class TaskMarkers:
 def _jobs(activation: Any) -> set[str]:
     """Kinds of jobs that come from new events."""
     return {each.WhichOneof("variant") for each in activation.jobs} - _NO_EVENT
+
+
+def _is_query(activation: Any) -> bool:
+    """A query came by itself; its events, if any, came with the activation before."""
+    return any(each.query_workflow.query_id == _QUERY for each in activation.jobs)
 
 
 def keep_tasks_apart() -> None:

@@ -1,5 +1,6 @@
 """A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.suspensions import INTERRUPTED, AnsweredCall
-from helix_temporal.workflows._calls import Calls, heeding
+from helix_temporal.workflows._calls import Calls, heeding, is_cancelled
 from helix_temporal.workflows._conversation import Conversation, present, reopen, thread_of
 from helix_temporal.workflows._sleepers import OpenCalls
 from helix_temporal.workflows._tool_calls import ToolCalls, tool_inputs, unanswerable
@@ -34,6 +35,7 @@ from helix_temporal.workflows._waits import Waits
 
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
+_HEEDS: Final = "heeds-a-cancel-before-a-step"
 _CUTTING_AFTER: Final = 3
 """Tries of one step after which an open cuts what stands in its way, also after a reset."""
 
@@ -294,7 +296,7 @@ class Turn:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
         answers = {each.at: each.answered for each in result.known if each.answered is not None}
         if self._waits is not None:
-            self._waits.remember(tuple(answers.values()))
+            self._waits.answered_before(tuple(answers.values()))
         outcomes = [each.result for each in result.known if each.result is not None]
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
@@ -437,6 +439,9 @@ class Turn:
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         for tries in itertools.count():
+            if is_cancelled() and self._calls.patched(_HEEDS):
+                # It came with the failure of the attempt before: another one would be paid for.
+                raise asyncio.CancelledError
             below = () if self._waits is None else self._waits.unsaid()
             try:
                 self._talk.check_settled()

@@ -1,7 +1,7 @@
 """Calls that wait for a client or a person: their answers, and the memory of earlier ones.  Pure."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models._json import canonical
@@ -42,6 +42,7 @@ class Waits:
         sleepers: Those of its calls that are sub-agents, and wait.
         rounds: How often a step began to wait.
         on_wait: Told of each once.
+        on_known: Told of calls, by id, that the turn under way finds answered in the thread.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Waits:
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
         self.on_wait: Callable[[], None] = _nothing
+        self.on_known: Callable[[Iterable[str]], None] = lambda _: None
         self._below, self._unsaid = False, dict.fromkeys(unsaid)
         self._known: dict[int, KnownCall] = {}
         self._before: SuspendedTurn | None = None
@@ -137,6 +139,10 @@ class Waits:
 
     # -- answers
 
+    def calls(self) -> tuple[str, ...]:
+        """Ids of those of the step that wait for somebody, or did."""
+        return tuple(each.id for each in self._waiting())
+
     def knows(self, call: str) -> bool:
         """Whether the call waits, or was answered."""
         return call in self._memory or any(each.id == call for each in self._waiting())
@@ -209,6 +215,11 @@ class Waits:
         for each in answered:
             self._memory.setdefault(each.id, each)
         self._forget()
+
+    def answered_before(self, answered: Sequence[AnsweredCall]) -> None:
+        """Calls of the turn under way whose answers the thread has."""
+        self.remember(answered)
+        self.on_known(each.id for each in answered)
 
     def remember_below(self, answered: AnsweredCall) -> None:
         """A call of a sub-agent was answered, which no step of ours says."""

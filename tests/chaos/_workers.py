@@ -97,6 +97,10 @@ class WorkerProcess:
         self._process.kill()
         self._process.join()
 
+    def freeze(self) -> None:
+        """Stop it where it is; the servers take it for alive."""
+        os.kill(self.pid, signal.SIGSTOP)
+
     def terminate(self) -> None:
         """Ask it to drain and end."""
         self._process.terminate()

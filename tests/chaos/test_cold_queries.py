@@ -1,4 +1,4 @@
-"""A query after a kill has another worker run events of a workflow task that was not started yet."""
+"""A query after a kill or a freeze has another worker run events of a workflow task that is not done."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
-from helix_temporal.workflows._task_markers import TASK_NOT_STARTED
+from helix_temporal.workflows._task_markers import TASK_NOT_DONE
 from tests.chaos._agent import AGENT
 from tests.chaos._settings import quick
 from tests.chaos._workers import WorkerProcess
@@ -41,7 +41,7 @@ class Story:
     """A session of a worker that is killed, which is queried meanwhile.
 
     Attributes:
-        refused: The query came with events of a task that was not started.
+        refused: The query came with events of a task that was not done.
     """
 
     sessions: SessionClient
@@ -65,7 +65,7 @@ class Story:
                 try:
                     await self.handle.query("status", rpc_timeout=timedelta(seconds=15))
                 except WorkflowQueryFailedError as error:
-                    assert error.message == TASK_NOT_STARTED  # noqa: PT017 (it may as well be answered)
+                    assert error.message == TASK_NOT_DONE  # noqa: PT017 (it may as well be answered)
                     self.refused = True
                 except RPCError as error:
                     # The killed worker had it: the server tells so at once, or not at all.
@@ -133,8 +133,30 @@ async def idle(settings: Settings, books: Path, sid: str) -> bool:
         story.stop()
 
 
+async def frozen(settings: Settings, books: Path, sid: str) -> bool:
+    """Its worker hangs with the task of a timer, when a message comes; whether the query was refused."""
+    story = await Story.begin(settings, books, sid, model_seconds=0.03)
+    try:
+        assert (await story.sessions.ask(sid, "one", agent=AGENT, timeout=30)).status is AskStatus.ANSWERED
+        await asyncio.sleep(1.2)
+        assert (await story.sessions.ask(sid, "two", timeout=30)).status is AskStatus.ANSWERED
+        story.workers[0].freeze()
+        query = asyncio.create_task(story.query())
+        await asyncio.sleep(3.2)
+        story.workers.append(WorkerProcess(settings, books))
+        asked = asyncio.create_task(story.sessions.ask(sid, "three", agent=AGENT, timeout=60))
+        await query
+        assert (await asked).status is AskStatus.ANSWERED
+        assert (await story.sessions.status(sid)).turns
+        await story.check_replays()
+        return story.refused
+    finally:
+        story.workers[0].kill()
+        story.stop()
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("story", [cancelled, idle])
+@pytest.mark.parametrize("story", [cancelled, idle, frozen])
 async def test_a_query_after_a_kill_leaves_a_history_that_replays(
     settings: Settings, tmp_path: Path, story: Callable[[Settings, Path, str], Awaitable[bool]]
 ) -> None:
@@ -142,4 +164,4 @@ async def test_a_query_after_a_kill_leaves_a_history_that_replays(
     for attempt in range(5):
         if await story(patient(settings), tmp_path / "books", f"{story.__name__}-{attempt}"):
             return
-    raise AssertionError("no query came with events of a task that was not started")
+    raise AssertionError("no query came with events of a task that was not done")

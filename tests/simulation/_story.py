@@ -513,7 +513,7 @@ class Story:
         at = int(world.draw() * len(self._saved))
         saved = self._saved[at]
         self._saved = self._saved[: at + 1]
-        waiting, _ = saved.inbox.carried()
+        waiting, *_ = saved.inbox.carried()
         inbox = Inbox([*waiting, *self._accepted[saved.accepted :]])
         # A turn that was aborted left nothing in the thread: its messages may be asked anew.
         self._over -= self._aborted & {*inbox.waiting}
@@ -586,7 +586,7 @@ class Story:
 
     def _unknown(self, inbox: Inbox) -> Inbox:
         """Without messages that were in the thread, as nobody had been told, and are taken back."""
-        waiting, _ = inbox.carried()
+        waiting, *_ = inbox.carried()
         self._over.update(each.id for each in self._accepted if self._shop.log.link(each.id) is not None)
         return Inbox([each for each in waiting if self._shop.log.link(each.id) is None])
 

@@ -192,6 +192,27 @@ async def test_an_ask_that_fails_ends_the_iteration_with_its_error() -> None:
         [stored async for stored in LiveAsk(MemoryStreams(), "s1", "m1", ask)]
 
 
+async def test_a_stream_that_fails_is_told_before_the_answer_comes() -> None:
+    """The page shows at once that it shows nothing; the answer may take ten minutes, and is not lost."""
+
+    class Lost(MemoryStreams):
+        async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+            raise StreamTruncatedError("not kept any more")
+
+    answers = asyncio.Event()
+
+    async def ask() -> AskResult:
+        await answers.wait()
+        return ANSWERED
+
+    async with LiveAsk(Lost(), "s1", "m1", ask, after=0) as live:
+        with pytest.raises(StreamTruncatedError):
+            async with asyncio.timeout(20):
+                [stored async for stored in live]
+        answers.set()
+        assert await live.result() == ANSWERED
+
+
 async def test_leaving_early_stops_waiting() -> None:
     """A request that was cancelled must leave no tasks behind."""
     store, asked = MemoryStreams(), asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import _outlet
-from helix_temporal.activities._outlet import Grace, Keyed, Outlet
+from helix_temporal.activities._outlet import GRACE, Grace, Keyed, Outlet
 from helix_temporal.activities._used import UsageLog
 from helix_temporal.models.chunks import Custom
 from helix_temporal.models.records import EMPTY
@@ -108,6 +108,23 @@ async def test_a_key_that_no_store_takes_costs_its_own_chunk_alone(caplog: pytes
     with caplog.at_level(logging.WARNING):
         assert await told(news(0), news(1, "k" * 1000), news(2)) == [0, 2, -1]
     assert "left out" in caplog.text
+
+
+async def test_a_chunk_that_no_store_takes_leaves_the_places_of_the_others_known() -> None:
+    """A run is found by where its first chunk is: that was waited for in vain, and stored as 0."""
+    streams, grace = MemoryStreams(), Grace()
+
+    async def opens() -> Writing:
+        return await streams.create_writer("s", agent_id="r")
+
+    async with Outlet(opens, "test", grace) as outlet:
+        first, unfit = outlet.watch("first"), outlet.watch("k" * 1000)
+        outlet.put(news(0, "first"), news(1, "k" * 1000), news(2))
+        assert await outlet.soon(first) == 1
+        assert await outlet.soon(unfit) is None
+        await outlet.settle()
+        assert outlet.reached == 2
+    assert grace.seconds == GRACE
 
 
 async def test_a_store_with_errors_of_its_own_costs_no_step(caplog: pytest.LogCaptureFixture) -> None:

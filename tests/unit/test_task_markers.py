@@ -7,7 +7,7 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from helix_temporal.workflows._task_markers import TaskMarkers, TaskNotStartedError, keep_tasks_apart
+from helix_temporal.workflows._task_markers import TaskMarkers, TaskNotDoneError, keep_tasks_apart
 
 Fill = Callable[[Any], None]
 
@@ -57,6 +57,7 @@ class Run:
         replaying: bool = False,
         same: bool = False,
         started: bool = True,
+        query_id: str = "legacy_query",
     ) -> list[str]:
         """The patches of a task that has this job, and commands so."""
         self._length += 0 if same else 5
@@ -64,7 +65,10 @@ class Run:
         self._fill = fill  # type: ignore[assignment]
         activation = WorkflowActivation(history_length=self._length, is_replaying=replaying)
         activation.timestamp.seconds = self._started
-        getattr(activation.jobs.add(), job).SetInParent()
+        added = getattr(activation.jobs.add(), job)
+        added.SetInParent()
+        if job == "query_workflow":
+            added.query_id = query_id
         commands = self.markers.activate(self, activation).successful.commands
         patches = [each.set_patch_marker for each in commands if each.HasField("set_patch_marker")]
         assert all(each.deprecated for each in patches)
@@ -133,8 +137,40 @@ def test_events_that_a_query_brings_before_their_task_are_refused() -> None:
     """The SDK forgets the run then, and does it as on every later replay."""
     run = Run()
     run.task(timer, replaying=True)
-    with pytest.raises(TaskNotStartedError, match="ask again"):
+    with pytest.raises(TaskNotDoneError, match="ask again"):
         run.task(timer, "cancel_workflow", started=False)
+
+
+def test_a_query_after_the_first_task_since_a_replay_is_refused() -> None:
+    """Another worker may have that task under way: its events came for the query then."""
+    run = Run()
+    run.task(timer, replaying=True)
+    run.task(timer)
+    with pytest.raises(TaskNotDoneError, match="ask again"):
+        run.task(nothing, "query_workflow", same=True)
+
+
+def test_a_query_after_the_first_task_of_all_is_answered() -> None:
+    """The server sends none before a task is done."""
+    run = Run()
+    run.task(timer)
+    run.task(nothing, "query_workflow", same=True)
+
+
+def test_a_query_that_comes_with_a_task_is_answered() -> None:
+    """The server sends it with the task that it waited for."""
+    run = Run()
+    run.task(timer, replaying=True)
+    run.task(timer)
+    run.task(nothing, "query_workflow", same=True, query_id="1")
+
+
+def test_a_query_after_a_replay_is_answered() -> None:
+    """All that was run is in the history."""
+    run = Run()
+    run.task(timer)
+    run.task(timer, replaying=True)
+    run.task(nothing, "query_workflow", same=True)
 
 
 def test_tasks_that_were_started_are_never_failed() -> None:
@@ -142,6 +178,7 @@ def test_tasks_that_were_started_are_never_failed() -> None:
     run = Run()
     run.task(timer, replaying=True)
     run.task(timer, started=False, replaying=True)
+    run.task(timer)
     for job in ("resolve_activity", "query_workflow", "do_update", "query_workflow", "signal_workflow"):
         assert run.task(timer, job) == []
 
@@ -150,5 +187,6 @@ def test_workflows_without_a_session_are_left_as_they_are() -> None:
     """They are their owner's."""
     run = Run(session=False)
     run.task(timer)
+    run.task(nothing, "query_workflow", same=True)
     assert run.task(timer, "cancel_workflow", started=False) == []
     assert run.task(timer, "do_update") == []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
+from temporalio.client import WorkflowFailureError
 
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import AskStatus, SessionInfo, SessionOptions
@@ -134,6 +135,94 @@ async def test_too_much_that_is_not_archived_refuses_a_turn_and_the_session_serv
     shore.proxy.refuse(False)
     await until_archived(shore, sid)
     assert (await sessions.ask(sid, "four", timeout=20)).status is AskStatus.ANSWERED
+
+
+async def test_messages_that_were_sent_wait_until_the_archive_is_back(shore: Shore, sid: str) -> None:
+    """They were accepted, and nobody waits for them who could send them again; those who ask are told."""
+    sessions = shore.stand.sessions
+    await far_behind(shore, sid)
+    await sessions.send(sid, "four", message_id="m-four")
+    await until_refused(shore, sid, 1)
+    await sessions.send(sid, "five", message_id="m-five")
+    await until_refused(shore, sid, 2)
+    asked = await sessions.ask(sid, "six", timeout=20)
+    assert (asked.status, asked.in_thread) == (AskStatus.FAILED, False)
+    again = await sessions.ask(sid, "four", message_id="m-four", timeout=20)
+    assert (again.status, again.in_thread) == (AskStatus.FAILED, False)
+    await asyncio.sleep(3)
+    # Not tried again and again: as often as somebody came.
+    assert await refusals(shore, sid) == 4
+    assert (await sessions.status(sid)).waiting == 2
+    shore.proxy.refuse(False)
+    async with asyncio.timeout(30):
+        while (await sessions.status(sid)).waiting:  # noqa: ASYNC110 (another process tells)
+            await asyncio.sleep(0.05)
+    answered = await sessions.ask(sid, "five", message_id="m-five", timeout=20)
+    assert answered.status is AskStatus.ANSWERED
+    assert [text for text in await shore.stand.texts(sid) if len(text) < 10] == [
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+    ]
+    assert "sent" not in [each.name for each in (await sessions.status(sid)).receipts]
+
+
+async def test_a_session_that_is_closed_waits_with_messages_that_were_sent(shore: Shore, sid: str) -> None:
+    """It ends once they had their turn; where it is cancelled before, their ids are named."""
+    sessions = shore.stand.sessions
+    await far_behind(shore, sid)
+    await sessions.send(sid, "four", message_id="m-four")
+    await until_refused(shore, sid, 1)
+    await sessions.close(sid)
+    await asyncio.sleep(2)
+    assert (await sessions.status(sid)).waiting == 1
+    shore.proxy.refuse(False)
+    assert (await asyncio.wait_for(sessions.result(sid), 30)).turns == 4
+    assert "four" in await shore.stand.texts(sid)
+
+
+async def test_messages_that_wait_for_the_archive_are_named_where_the_session_is_cancelled(
+    shore: Shore, sid: str
+) -> None:
+    """As all that was sent, and had no turn."""
+    sessions = shore.stand.sessions
+    await far_behind(shore, sid)
+    await sessions.send(sid, "four", message_id="m-four")
+    await until_refused(shore, sid, 1)
+    await shore.stand.handle(sid).cancel()
+    with pytest.raises(WorkflowFailureError):
+        await shore.stand.handle(sid).result()
+    receipts = {each.name: each for each in (await sessions.status(sid)).receipts}
+    assert receipts["sent"].detail == "no turn any more for 1: m-four"
+
+
+async def far_behind(shore: Shore, sid: str) -> None:
+    """More than is allowed is not archived: the next turn is refused."""
+    shore.stand.desk.scripts[sid] = lambda request: "x" * 700_000
+    await shore.stand.sessions.ask(sid, "one", agent="main")
+    shore.proxy.refuse()
+    for text in ("two", "three"):
+        await shore.stand.sessions.ask(sid, text, timeout=20)
+
+
+async def refusals(shore: Shore, sid: str) -> int:
+    """How many turns were refused."""
+    failed = [
+        event.activity_task_failed_event_attributes.failure
+        for event in await shore.stand.events(sid)
+        if event.HasField("activity_task_failed_event_attributes")
+    ]
+    kinds = [each.application_failure_info.type for each in failed]
+    return kinds.count("ColdTierBehindError")
+
+
+async def until_refused(shore: Shore, sid: str, count: int) -> None:
+    """Return once so many turns were refused."""
+    async with asyncio.timeout(20):
+        while await refusals(shore, sid) < count:  # noqa: ASYNC110 (another process tells)
+            await asyncio.sleep(0.05)
 
 
 async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_for_it(

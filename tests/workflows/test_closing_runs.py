@@ -9,6 +9,7 @@ from temporalio.client import WorkflowFailureError
 from helix_temporal.activities._states import StateKeeper
 from helix_temporal.activities._step import Stepper
 from helix_temporal.agents import ModelRequest
+from helix_temporal.coldtier._tier import TieredThreads
 from helix_temporal.models.hooks import UserMessageDecision
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties
@@ -16,6 +17,7 @@ from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 from tests.workflows.test_failures import permanent
+from tests.workflows.test_inbox import until_waiting
 from tests.workflows.test_states import place, served
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -38,7 +40,7 @@ def slow_store(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return gate
 
 
-async def came(stand: Stand, sid: str, text: str, way: str) -> "asyncio.Task[Any]":
+def came(stand: Stand, sid: str, text: str, way: str) -> "asyncio.Task[Any]":
     """Somebody sends, or asks, a message with properties."""
     call: Any = getattr(stand.sessions, way)
     options = {"agent": "main", "message_id": f"m-{text}", "properties": TAGGED, "timeout": 60}
@@ -56,7 +58,7 @@ async def test_a_message_whose_properties_are_slow_while_the_run_ends_has_its_tu
     async with served(place, desk, max_turns_per_run=1 if ends == "continues as new" else 50) as stand:
         first = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=60))
         await model.reached.wait()
-        second = await came(stand, sid, "two", way)
+        second = came(stand, sid, "two", way)
         await slow_store.reached.wait()
         if ends == "is cancelled":
             await stand.handle(sid).cancel()
@@ -142,3 +144,78 @@ async def test_messages_that_were_sent_to_a_session_that_ends_are_named(
     receipts = (await stand.sessions.status(sid)).receipts
     (sent,) = [each for each in receipts if each.name == "sent"]
     assert (sent.ok, sent.detail) == (False, "no turn any more for 1: m-two")
+
+
+@pytest.mark.parametrize("ends", ["fails", "is cancelled"])
+async def test_the_message_whose_turn_was_cut_is_named_with_those_that_waited(
+    stand: Stand, desk: Desk, sid: str, ends: str
+) -> None:
+    """All of them were accepted, and none is in the thread: also the one that was being answered."""
+    model = Gate()
+
+    async def fails(request: ModelRequest) -> str:
+        await model.passing()
+        return permanent(request)
+
+    desk.scripts[sid] = fails
+    await stand.sessions.send(sid, "one", agent="main", message_id="m-one")
+    await model.reached.wait()
+    for at in range(25):
+        await stand.sessions.send(sid, f"text {at}", message_id=f"m-{at}")
+    if ends == "is cancelled":
+        await stand.handle(sid).cancel()
+    model.opened.set()
+    with pytest.raises(WorkflowFailureError):
+        await stand.handle(sid).result()
+    receipts = (await stand.sessions.status(sid)).receipts
+    (sent,) = [each for each in receipts if each.name == "sent"]
+    named = ", ".join(["m-one", *(f"m-{at}" for at in range(25))])
+    assert (sent.ok, sent.detail) == (False, f"no turn any more for 26: {named}")
+    assert await stand.texts(sid) == []
+
+
+async def test_a_message_that_was_asked_is_not_named_as_sent_after_continuing_as_new(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Who asks is told that its turn was interrupted; of those who sent, nobody would know."""
+    first, second = Gate(), Gate()
+    desk.scripts[sid] = first.then()
+    client = stand.client(max_turns_per_run=1)
+    one = asyncio.create_task(client.ask(sid, "one", agent="main", timeout=30))
+    await first.reached.wait()
+    two = asyncio.create_task(client.ask(sid, "two", timeout=30))
+    await until_waiting(client, sid, 1)
+    desk.scripts[sid] = second.then()
+    first.opened.set()
+    await one
+    await second.reached.wait()
+    await stand.handle(sid).cancel()
+    told = await two
+    assert (told.status, told.in_thread) == (AskStatus.INTERRUPTED, False)
+    receipts = (await client.status(sid)).receipts
+    assert "sent" not in [each.name for each in receipts]
+
+
+async def test_receipts_of_an_end_that_was_called_off_are_not_shown(
+    stand: Stand, desk: Desk, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session runs on: what its status tells is what had to be put right, not what an end has done."""
+    gate, evict = Gate(), TieredThreads.evict
+
+    async def slowly(self: TieredThreads, *given: Any) -> Any:
+        await gate.passing()
+        return await evict(self, *given)
+
+    monkeypatch.setattr(TieredThreads, "evict", slowly)
+    client = stand.client(idle_timeout=0.5)
+    await client.ask(sid, "one", agent="main", timeout=30)
+    await gate.reached.wait()
+    desk.scripts[sid] = Gate().then()
+    second = asyncio.create_task(client.ask(sid, "two", timeout=30))
+    async with asyncio.timeout(20):
+        while (await client.status(sid)).status != "running":  # noqa: ASYNC110 (another process tells)
+            await asyncio.sleep(0.05)
+    gate.opened.set()
+    assert (await client.status(sid)).receipts == ()
+    await stand.handle(sid).cancel()
+    await second

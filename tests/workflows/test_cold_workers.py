@@ -1,6 +1,7 @@
 """Workers without a session in their cache: an update is handled there as on every later replay."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator
 
@@ -12,8 +13,10 @@ from temporalio.worker import Replayer
 from helix_temporal.agents import ToolContext
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import SessionTerminatedError
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.plugin import HelixPlugin
+from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._desk import Desk, Gate
 from tests.workflows._embedded import EmbeddedSession
@@ -115,3 +118,45 @@ async def test_a_turn_that_is_stopped_when_its_tools_have_run(
     assert stopped
     assert (await cold.sessions.ask(name, "more", timeout=20)).status is AskStatus.SUSPENDED
     await replays(cold, name)
+
+
+@contextlib.asynccontextmanager
+async def terminated(settings: Settings, name: str, desk: Desk, agent: str) -> AsyncIterator[Served]:
+    """A worker for a session that was terminated with an event that no worker has run."""
+    async with session_worker(settings, desk.agents(), drain=0.5) as served:
+        await served.sessions.ask(name, "hello", agent=agent, timeout=20)
+    handle = served.client.get_workflow_handle(workflow_id(name))
+    await handle.signal("tell_parent")
+    await handle.terminate()
+    async with session_worker(settings, desk.agents(), drain=0.5) as later:
+        yield later
+        await later.sessions.close(name)
+
+
+@pytest.fixture
+def settings(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Settings:
+    return make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
+
+
+async def test_the_status_of_a_session_that_was_terminated_with_an_event_that_nobody_has_run(
+    settings: Settings, name: str
+) -> None:
+    """No worker can answer: each query brings it, and there will be no task.  It was "no worker"."""
+    async with terminated(settings, name, Desk(), "main") as later:
+        with pytest.raises(SessionTerminatedError, match="ask starts it again"):
+            await later.sessions.status(name)
+        asked = await later.sessions.ask(name, "more", agent="main", timeout=30)
+        assert asked.status is AskStatus.ANSWERED
+
+
+async def test_a_call_of_such_a_session_is_answered(settings: Settings, name: str) -> None:
+    """Its stores know whom to start again."""
+    desk = Desk()
+    desk.scripts[name] = asks_once(LOCATE)
+    async with terminated(settings, name, desk, "people") as later:
+        state = await later.sessions.state(name)
+        assert state is not None
+        (call,) = state.pending_client_tool_calls
+        reply = await later.sessions.submit_tool_result(name, call, "here", wait=True, timeout=30)
+        assert reply.result is not None
+        assert reply.result.status is AskStatus.ANSWERED

@@ -19,7 +19,7 @@ from temporalio.converter import (
 from helix_temporal import _diagnosis
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import ForeignDeploymentError
-from helix_temporal.workflows._task_markers import TASK_NOT_STARTED, TaskMarkers, TaskNotStartedError
+from helix_temporal.workflows._task_markers import TASK_NOT_DONE, TaskMarkers, TaskNotDoneError
 from tests.workflows import _users_own as own
 from tests.workflows._guests import served_with
 
@@ -119,7 +119,7 @@ async def test_a_query_that_came_too_early_is_made_again(
         nonlocal left
         if left and any(each.HasField("query_workflow") for each in activation.jobs):
             left -= 1
-            raise TaskNotStartedError(TASK_NOT_STARTED)
+            raise TaskNotDoneError(TASK_NOT_DONE)
         return activate(markers, inner, activation)
 
     async with served_with(temporal_address, CONVERTERS[converter]) as served:

@@ -70,6 +70,26 @@ async def test_a_message_whose_text_was_gone_can_be_sent_again(stand: Stand, des
     assert [each[:5] for each in await stand.texts(sid)] == ["first", "1: fi", "lost.", "3: lo"]
 
 
+async def test_a_message_that_was_sent_and_whose_text_is_gone_is_named(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """Nobody waits for it: without a receipt it would be gone without a word."""
+    gate = Gate()
+    desk.scripts[sid] = gate.then()
+    first = asyncio.create_task(ask(stand, sid, "first", "first"))
+    await gate.reached.wait()
+    await stand.sessions.send(sid, LONG, message_id="m-lost")
+    beside = asyncio.create_task(ask(stand, sid, "beside", "beside"))
+    await until_waiting(stand.sessions, sid, 2)
+    await lose_payloads(stand, sid)
+    gate.opened.set()
+    await first
+    assert (await beside).status is AskStatus.ANSWERED
+    (sent,) = (await stand.sessions.status(sid)).receipts
+    assert (sent.name, sent.ok) == ("sent", False)
+    assert sent.detail == "refused (PayloadNotFoundError), no turn for 1: m-lost"
+
+
 async def test_a_lost_result_of_a_tool_fails_its_turn_alone(stand: Stand, desk: Desk, sid: str) -> None:
     """What the turn had in the thread is cut; the next message is answered by the same execution."""
 

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from helix_temporal.models.hooks import UserMessageDecision
-from helix_temporal.models.sessions import AskStatus
+from helix_temporal.models.sessions import AskStatus, Receipt
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand
 
@@ -83,6 +83,22 @@ async def test_one_refused_message_does_not_refuse_those_beside_it(
     bad, good = [await each for each in both]
     assert (bad.status, good.status) == (AskStatus.REFUSED, AskStatus.ANSWERED)
     assert "bad" not in await stand.texts(sid)
+
+
+async def test_a_message_that_was_sent_and_is_refused_is_named(stand: Stand, desk: Desk, sid: str) -> None:
+    """Nobody waits for it: what became of it is in the session's status, and in its result."""
+    desk.hooks[sid, "before_user_message"] = lambda event: (
+        UserMessageDecision(refuse="no") if event.text == "bad" else None
+    )
+    await stand.sessions.ask(sid, "first", agent="hooked")
+    await stand.sessions.send(sid, "bad", message_id="m-bad")
+    assert (await stand.sessions.ask(sid, "good")).status is AskStatus.ANSWERED
+    expected = Receipt(name="sent", ok=False, detail="refused (before_user_message), no turn for 1: m-bad")
+    assert (await stand.sessions.status(sid)).receipts == (expected,)
+    refused = await stand.sessions.ask(sid, "bad")
+    assert refused.status is AskStatus.REFUSED
+    await stand.sessions.close(sid)
+    assert [each for each in (await stand.sessions.result(sid)).receipts if each.name == "sent"] == [expected]
 
 
 async def test_before_user_message_sees_long_texts_too(stand: Stand, desk: Desk, sid: str) -> None:

@@ -1,0 +1,45 @@
+"""Updates of a session that come together: everybody is told, and of the turn that is theirs."""
+
+from collections import Counter
+from unittest.mock import patch
+
+import pytest
+
+from helix_temporal.workflows import _serving, _submissions
+from helix_temporal.workflows._inbox import Inbox
+from tests.simulation._handlers import simulate_handlers
+
+SEEDS = 400
+
+
+def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
+    """Nobody hangs, nothing that was accepted vanishes, and no answer is told to somebody else."""
+    stages = {seed: simulate_handlers(seed) for seed in range(SEEDS)}
+    assert {seed: stage.wrong for seed, stage in stages.items() if stage.wrong} == {}
+    seen = sum((stage.seen for stage in stages.values()), start=Counter[str]())
+    expected = ["moved", "cancelled", "aborted", "sent, and named"]
+    expected += [f"ask {told}" for told in ("answered", "suspended", "interrupted", "failed")]
+    expected += [f"submit {told}" for told in ("answered", "suspended", "interrupted")]
+    assert [each for each in expected if not seen[each]] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [(_submissions._OWN_TURN, "who answered a call for"), (_serving._HELD, "neither in the thread")],
+)
+def test_a_session_of_before_a_mend_is_seen_to_break_a_promise(change: str, found: str) -> None:
+    """A checker that can't fail proves nothing."""
+    wrong = (each for seed in range(SEEDS) for each in simulate_handlers(seed, before=change).wrong)
+    assert next((each for each in wrong if found in each), None) is not None
+
+
+def test_a_receipt_that_leaves_out_the_turn_that_was_cut_is_seen() -> None:
+    """Nobody else would tell of its messages."""
+    sent = Inbox.sent
+
+    def waiting_alone(inbox: Inbox, **_: bool) -> tuple[str, ...]:
+        return sent(inbox, with_taken=False)
+
+    with patch.object(Inbox, "sent", waiting_alone):
+        wrong = [each for seed in range(SEEDS) for each in simulate_handlers(seed).wrong]
+    assert any("neither in the thread" in each for each in wrong)
