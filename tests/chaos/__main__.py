@@ -24,6 +24,7 @@ from tests.chaos._cancels import CancelCampaign
 from tests.chaos._child_ends import ChildEnds
 from tests.chaos._children import ChildKillCampaign
 from tests.chaos._exact import ExactKills
+from tests.chaos._freezes import FreezeCampaign
 from tests.chaos._kills import KillCampaign
 from tests.chaos._oracle import Findings
 from tests.chaos._points import all_points
@@ -95,6 +96,11 @@ async def _drains(run: Run) -> list[Report]:
     return [await campaign.run(run.share, run.progress)]
 
 
+async def _freezes(run: Run) -> list[Report]:
+    campaign = FreezeCampaign(run.settings, run.directory, seed=run.seed)
+    return [await campaign.run(run.kills, run.progress)]
+
+
 async def _redis(run: Run) -> list[Report]:
     campaigns = RedisCampaigns(run.settings, run.valkey, run.directory, seed=run.seed)
     return [
@@ -128,6 +134,7 @@ CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "waits": _waits,
     "streams": _streams,
     "kills": _kills,
+    "freezes": _freezes,
     "points": _points,
     "exact": _exact,
     "drains": _drains,

@@ -68,7 +68,7 @@ class KillCampaign:
 
     async def run(self, kills: int, progress: Progress) -> Report:
         """Kill so many workers, then let everything finish, and look."""
-        client, _ = await connect(self._settings)
+        client = await self._connect()
         people = People(client, self._settings, options=self._options, seed=self._seed, **self._manner)
         began = time.monotonic()
         worker = self._worker()
@@ -94,6 +94,10 @@ class KillCampaign:
             worker.stop()
         progress(report.line(), final=True)
         return report
+
+    async def _connect(self) -> Client:
+        client, _ = await connect(self._settings)
+        return client
 
     def _worker(self) -> WorkerProcess:
         return WorkerProcess(self._settings, self.books, aloud=self._aloud)

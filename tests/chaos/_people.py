@@ -28,6 +28,9 @@ class People:
         answered_at: When (monotonic seconds) answers arrived.
         submissions: What became of their answers to what sessions waited for.
         asked_again: How often they asked under the same id since nobody told them anything for too long.
+
+    Args:
+        pause: At most so many seconds pass before an asker's next message.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class People:
         seed: int = 0,
         ask_timeout: float = 90.0,
         texts: Sequence[str] = ("hello", "hello", "tools=1", "tools=2", "people=1 tools=1"),
+        pause: float = 0.1,
     ) -> None:
         self.client = client
         self.sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
@@ -47,7 +51,7 @@ class People:
         self.submissions: Counter[str] = Counter()
         self.asked_again = 0
         self._random = random.Random(seed)
-        self._ask_timeout, self._texts = ask_timeout, tuple(texts)
+        self._ask_timeout, self._texts, self._pause = ask_timeout, tuple(texts), pause
         self._progress = asyncio.Condition()
 
     async def ask(self, session: str, text: str, *, asker: int = 0, agent: str | None = AGENT) -> Ask:
@@ -107,7 +111,7 @@ class People:
                 # Whoever is killed again and again gets nowhere for a while: a client asks once more.
                 self.asked_again += 1
                 await self.ask_on(ask)
-            await asyncio.sleep(self._random.uniform(0, 0.1))
+            await asyncio.sleep(self._random.uniform(0, self._pause))
 
     async def next_answer(self, timeout: float) -> bool:
         """Wait until somebody got an answer; whether somebody did in time."""

@@ -101,6 +101,10 @@ class WorkerProcess:
         """Stop it where it is; the servers take it for alive."""
         os.kill(self.pid, signal.SIGSTOP)
 
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def terminate(self) -> None:
         """Ask it to drain and end."""
         self._process.terminate()
