@@ -119,7 +119,12 @@ class Run:
             for task in (*asking, *people.answering):
                 task.cancel()
             await asyncio.gather(*asking, *people.answering, return_exceptions=True)
-        await self._judge(people, sessions, faults, hot, direct)
+        try:
+            await self._judge(people, sessions, faults, hot, direct)
+        except BaseException:
+            for session in sessions:
+                await self._keep_histories(client, session.id)
+            raise
         for name in {found.split(":")[0] for found in self._findings.violations}:
             for session in sessions:
                 if name.startswith(session.id):
