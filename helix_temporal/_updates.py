@@ -85,7 +85,11 @@ _NAMED: Final = 5
 _ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
 _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
-_CLOSED_HARD: Final = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+_CLOSED_HARD: Final[Mapping[WorkflowExecutionStatus | None, str]] = {
+    WorkflowExecutionStatus.TERMINATED: "was terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed out",
+}
+"""How a run ends whose workflow does not hear of it."""
 
 _BOUNDED: Final[ContextVar[bool]] = ContextVar("_BOUNDED", default=False)
 
@@ -240,9 +244,9 @@ class Updates:
             raise typed(foreign, said.message.removeprefix(f"{foreign}: "))
         with contextlib.suppress(RPCError):
             found = await self.describe(session_id)
-            if _came_too_early(said) and found.status in _CLOSED_HARD:
+            if _came_too_early(said) and (ended := _CLOSED_HARD.get(found.status)):
                 raise SessionTerminatedError(
-                    f"session {session_id!r}: its run was {found.status.name.lower()} with events that no "
+                    f"session {session_id!r}: its run {ended} with events that no "
                     "worker has run, and tells nothing any more; its stores have what it saved, and ask "
                     "starts it again"
                 )
@@ -436,10 +440,9 @@ class Updates:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0
-        if described.status is not None and described.status in _CLOSED_HARD and closed >= since:
+        if (ended := _CLOSED_HARD.get(described.status)) and closed >= since:
             raise SessionTerminatedError(
-                f"session {session_id!r}: its run was {described.status.name.lower()} while we waited; "
-                "ask again with the same message id"
+                f"session {session_id!r}: its run {ended} while we waited; ask again with the same message id"
             )
 
     async def if_running(
