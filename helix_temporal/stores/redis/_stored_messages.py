@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from helix_temporal.models.records import Packed, Record, pack
+from helix_temporal.models.records import Packed, Record
 from helix_temporal.stores._checksums import damaged
 
 ID_SUM: Final = 2
@@ -24,15 +24,26 @@ _LOW: Final = 0xFFFFFFFF
 
 def stored_pieces(start: int, records: Sequence[Record]) -> list[bytes]:
     """What is stored of each record, the first of them at position ``start``."""
-    packed = records.pieces if isinstance(records, Packed) else [pack((record,)) for record in records]
-    return [_stored(start + at, piece) for at, piece in enumerate(packed)]
+    if isinstance(records, Packed):
+        return [_stored_from_packed(start + at, piece) for at, piece in enumerate(records.pieces)]
+    return [
+        _stored(start + at, kind.encode("ascii"), message_id.encode(), body)
+        for at, (kind, message_id, body) in enumerate(records)
+    ]
 
 
-def _stored(position: int, piece: bytes) -> bytes:
+def _stored_from_packed(position: int, piece: bytes) -> bytes:
     body = 7 + int.from_bytes(piece[5:7], "big")
-    size = len(piece) - 4 + SUMS
-    data = b"".join((piece[4:body], _id_sum(piece[7:body], position), piece[body:]))
-    return b"".join((size.to_bytes(4, "big"), data, crc32(data, position & _LOW).to_bytes(4, "big")))
+    return _stored(position, piece[4:5], piece[7:body], piece[body:])
+
+
+def _stored(position: int, kind: bytes, identity: bytes, body: bytes) -> bytes:
+    id_size = len(identity)
+    size = 3 + id_size + len(body) + SUMS
+    before = _PREFIX.pack(size, kind, id_size) + identity + _id_sum(identity, position)
+    # In two parts, since joining them first would copy the body once more.
+    checksum = crc32(body, crc32(before[4:], position & _LOW))
+    return b"".join((before, body, _SUM.pack(checksum)))
 
 
 def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
