@@ -24,7 +24,7 @@ from helix_temporal.coldtier._manifest import Manifest, SegmentRef
 from helix_temporal.coldtier._plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Packed, Record, pack
+from helix_temporal.models.records import Packed, Record, pack, unpack
 from helix_temporal.stores.protocols.progress import Progress, no_progress
 
 T = TypeVar("T")
@@ -268,7 +268,7 @@ class Archive:
         pieces = [piece for part in parts for piece in part]
         first = refs[0].first if refs else manifest.inline_first
         # Of a segment with thousands of messages a page may want a few: only those are decoded.
-        found = list(Packed(pieces[start - first : stop - first]))
+        found = unpack(b"".join(pieces[start - first : stop - first]))
         inline = manifest.inline[max(start - manifest.inline_first, 0) :]
         return [*found, *inline][: stop - start]
 

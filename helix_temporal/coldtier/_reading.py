@@ -165,6 +165,11 @@ class Reading:
         start, stop = wanted.start, min(wanted.stop, archive.head.position)
         if start >= stop:
             return start, ()
+        # A page may want half of a large segment: messages beyond its limit are not decoded.
+        if wanted.backward:
+            start = max(start, stop - wanted.limit)
+        else:
+            stop = min(stop, start + wanted.limit)
         parts = _parts(await self._archive.refs(archive, start), start, stop)
         found: list[Record] = []
         first = stop if wanted.backward else start
