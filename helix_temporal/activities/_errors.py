@@ -28,7 +28,9 @@ _LONGEST_PAUSE: Final = 5.0
 """Seconds between attempts while workers lack what is asked for."""
 
 
-def application_error(error: HelixError, number: int | None = None) -> ApplicationError:
+def application_error(
+    error: HelixError, number: int | None = None, waited: float | None = None
+) -> ApplicationError:
     """The error as Temporal carries it: its class name as type, its facts as details.
 
     Whoever says when to come again (``retry_after_ms``) is asked again then, not sooner.
@@ -36,6 +38,7 @@ def application_error(error: HelixError, number: int | None = None) -> Applicati
     Args:
         error: What was raised.
         number: Of the attempt that raised it; None for that of the activity.
+        waited: Seconds since the first attempt was asked for; None for those of the activity.
     """
     number = attempt() if number is None else number
     expected = isinstance(error, ConflictError)
@@ -43,21 +46,20 @@ def application_error(error: HelixError, number: int | None = None) -> Applicati
         str(error),
         error.facts,
         type=type(error).__name__,
-        non_retryable=_is_permanent(error, number),
+        non_retryable=_is_permanent(error, number, waited),
         next_retry_delay=_retry_delay(error, number),
         category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
     )
 
 
-def _is_permanent(error: HelixError, number: int) -> bool:
+def _is_permanent(error: HelixError, number: int, waited: float | None) -> bool:
     """Whether no attempt follows: ``retry_for_ms`` and ``attempts`` bound errors that may pass."""
     seconds, attempts = error.facts.get("retry_for_ms"), error.facts.get("attempts")
     if not error.retryable or (isinstance(attempts, int) and number >= attempts):
         return True
-    if not activity.in_activity():
-        return False
-    waited = datetime.now(UTC) - activity.info().scheduled_time
-    return isinstance(seconds, int) and waited >= timedelta(milliseconds=seconds)
+    if waited is None and activity.in_activity():
+        waited = (datetime.now(UTC) - activity.info().scheduled_time).total_seconds()
+    return isinstance(seconds, int) and waited is not None and waited * 1000 >= seconds
 
 
 def _retry_delay(error: HelixError, number: int) -> timedelta | None:

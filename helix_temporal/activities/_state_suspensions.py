@@ -119,8 +119,14 @@ class SuspendedStates:
         if answers:
             await self._change(session_id, epoch, lambda state: _answered(state, answers))
 
-    async def found(self, session_id: str, epoch: int, turn: SuspendedTurn) -> None:
-        """An open found the turn suspended: a store that does not say so has lost it."""
+    async def found(
+        self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnsweredCall]
+    ) -> None:
+        """An open found the turn suspended: a store that does not say so has lost it.
+
+        ``answered`` are the calls that the thread has answers of; a store that went back to before them still
+        has them pending.
+        """
         if turn.children:
             waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
             await self.sleeps(session_id, epoch, waits)
@@ -129,10 +135,11 @@ class SuspendedStates:
         waiting = [each for each in turn.waiting if each.at not in known]
         if waiting:
             await self.record(session_id, epoch, turn.run_id, calls, turn.head, waiting)
+        await self._change(session_id, epoch, lambda state: _answered(state, _pending_of(state, answered)))
 
-    async def dropped(self, session_id: str, epoch: int) -> None:
-        """The step that waited is gone: so is what it waited for."""
-        await self._change(session_id, epoch, lambda state: _settled(state, ()))
+    async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnsweredCall] = ()) -> None:
+        """No step waits: nothing is pending, and what the thread has answers of is answered."""
+        await self._change(session_id, epoch, lambda state: _settled(state, _pending_of(state, answered)))
 
     async def responses(self, session_id: str) -> Mapping[str, KnownCall]:
         """Answers that were given to the store itself, by the calls' ids."""
@@ -207,6 +214,11 @@ def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> Pendi
         created_at=waiting.since,
         deadline_at=waiting.until,
     )
+
+
+def _pending_of(state: SessionState, answered: Sequence[AnsweredCall]) -> list[AnsweredCall]:
+    """Those that the state has still pending."""
+    return [each for each in answered if each.id in state.pending_client_tool_calls]
 
 
 def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:

@@ -93,6 +93,16 @@ def waits_at(state: SliceState, head: Head) -> Suspension | None:
     return suspended if suspended is not None and suspended.head == head else None
 
 
+def answered_calls(state: SliceState, head: Head) -> tuple[AnsweredCall, ...]:
+    """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
+    suspended = waits_at(state, head)
+    if suspended is None:
+        return state.answered
+    known = {each.at: each.answered for each in suspended.known if each.answered is not None}
+    again = {each.id for each in suspended.calls if each.at not in known}
+    return tuple(each for each in (*state.answered, *known.values()) if each.id not in again)
+
+
 def kept_head(data: bytes) -> Head | None:
     """Up to where an open keeps a turn that has not ended: to the step that waits for answers."""
     suspended = parse_state(data).suspended

@@ -20,6 +20,7 @@ from helix_temporal.activities._step import Stepper
 from helix_temporal.activities._step_rules import check_values, parse_state
 from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._suspensions import (
+    answered_calls,
     kept_head,
     messages_under_way,
     save_waits,
@@ -284,9 +285,11 @@ class SessionActivities:
             self._threads, self._payloads, header, stored, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
-            await states.found(request.session_id, header.epoch, suspended)
+            await states.found(
+                request.session_id, header.epoch, suspended, answered_calls(stored, header.head)
+            )
         elif states is not None:
-            await states.dropped(request.session_id, header.epoch)
+            await states.dropped(request.session_id, header.epoch, stored.answered)
         return suspended
 
     @activity.defn(name="helix.sessions.save")

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import math
 import secrets
 import time
@@ -11,11 +12,12 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
+from helix_temporal.activities._application_code import ATTEMPTS, is_bug, told
 from helix_temporal.activities._errors import application_error
 from helix_temporal.activities._step_rules import TurnAnswers, check_values
 from helix_temporal.activities._wire import as_reopen
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import HelixError, InvalidRequestError
+from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError
 from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.facade import (
@@ -52,6 +54,8 @@ from helix_temporal.workflows._turns import Turn, TurnResult
 Emit = Callable[[SessionEvent], None]
 
 JsonObject = dict[str, Any]
+
+_logger = logging.getLogger(__name__)
 
 _OWNER = "facade"
 _POLICY = CallPolicy()
@@ -112,10 +116,38 @@ class LocalCalls:
         return OpenSessionResult(handle=handle, facts=self._agent.facts(), policy=_POLICY)
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
-        """As `Calls.run_step`."""
-        result = await self._stepper.run(request)
+        """As `Calls.run_step`: tried again as long as an activity would be.
+
+        What the last attempt raised passes as it is.
+        """
+        result = await self._try_step(request)
         await self._tell(request.session_id, request.head, result.head)
         return result
+
+    async def _try_step(self, request: RunStepInput) -> RunStepResult:
+        clock = asyncio.get_running_loop().time
+        began, last = clock(), None
+        ends = began + _POLICY.model_schedule_to_close
+        for number in itertools.count(1):
+            seconds = min(_POLICY.model_start_to_close, ends - clock())
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    return await self._stepper.run(request)
+            except Exception as error:  # noqa: BLE001 (a model is a user's code: what it raises may pass)
+                late = limit.expired()
+                raised = TimeoutError(_late_step(request.agent, seconds)) if late else error
+            failure = _step_failure(raised, number, clock() - began)
+            pause = _pause_after(failure, number)
+            if failure.non_retryable or clock() + pause >= ends:
+                # Where the time is up, what went wrong before says more.
+                raise (last or raised) if late else raised
+            _logger.warning(
+                "attempt %d of a step of session %r failed: %s", number, request.session_id, failure.message
+            )
+            last = raised
+            await self.pause(pause)
+        raise AssertionError("unreachable")  # pragma: no cover
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
@@ -125,17 +157,18 @@ class LocalCalls:
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
         """As `Calls.run_tool`: tried again as often, and for as long, as an activity would be."""
-        clock, once, limit = asyncio.get_running_loop().time, facts.start_to_close, facts.schedule_to_close
+        clock, limit = asyncio.get_running_loop().time, facts.schedule_to_close
+        once = facts.start_to_close or _POLICY.tool_start_to_close
         ends, before = clock() + (limit or math.inf), ""
         for number in itertools.count(1):
             left = ends - clock()
             try:
-                return await self._run_once(request, number, min(once or math.inf, left))
+                return await self._run_once(request, number, min(once, left))
             except TimeoutError as error:
-                if left <= (once or math.inf):
+                if left <= once:
                     told = f"{late(facts.name, limit or 0)}, with all attempts{before}"
                     raise ToolFailedError(told) from error
-                failure = ApplicationError(late(facts.name, once or 0))
+                failure = ApplicationError(late(facts.name, once))
             except ApplicationError as error:
                 failure = error
             pause = _pause_after(failure, number)
@@ -148,7 +181,7 @@ class LocalCalls:
     async def _run_once(self, request: ToolInput, number: int, seconds: float) -> ToolResult:
         tool, hides = self._by_name[request.tool], self._agent.hide_errors
         try:
-            async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+            async with asyncio.timeout(seconds):
                 return await self._tools.run(tool, request, hides=hides, number=number)
         except HelixError as error:
             raise application_error(error, number) from error
@@ -247,6 +280,21 @@ def _pause_after(failure: ApplicationError, number: int) -> float:
     if failure.next_retry_delay is not None:
         return failure.next_retry_delay.total_seconds()
     return min(_POLICY.retry_initial * _POLICY.retry_backoff ** min(number - 1, 20), _POLICY.retry_maximum)
+
+
+def _step_failure(error: Exception, number: int, waited: float) -> ApplicationError:
+    """What an activity would fail with; it says whether another attempt follows."""
+    if isinstance(error, ApplicationError):
+        return error
+    if not isinstance(error, HelixError):
+        if not is_bug(error):
+            return ApplicationError(told(error), type=type(error).__name__)
+        error = ApplicationCodeError(told(error), attempts=ATTEMPTS)
+    return application_error(error, number, waited)
+
+
+def _late_step(agent: str, seconds: float) -> str:
+    return f"model of agent {agent!r}: no answer within {seconds:g} s"
 
 
 def refusal(reason: str | None) -> InvalidRequestError:

@@ -351,17 +351,19 @@ class AgentSession:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
             return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
 
-        live.receipts = (*live.notes, *await finaliser.run(live.open, ending))
+        receipts = (*live.notes, *await finaliser.run(live.open, ending))
         if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
-        if is_lost(live.receipts, ending):
+        if is_lost(receipts, ending):
             await self._pause()
             return False
         if ends():
+            live.receipts = receipts
             await self._events.ended(self._finaliser())
         live.quiet_since, live.idle = workflow.now(), False
         if not (ends() and self._submissions.handled):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
+            live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
             return False
         live.rested = True

@@ -244,13 +244,12 @@ async def test_a_hook_that_fails_refuses_without_its_text() -> None:
 @pytest.mark.parametrize("error", [KeyError("colour"), asyncio.CancelledError()])
 async def test_a_turn_whose_model_fails_ends_with_an_event(error: BaseException) -> None:
     """Whoever reads `receive` needs no handler beside the loop; the session takes the next message."""
-    errors = [error]
 
     class Failing:
         async def generate(self, request: ModelRequest) -> ModelResponse:
-            """Fails once."""
-            if errors:
-                raise errors.pop()
+            """Fails for one message."""
+            if request.messages[-1].text == "one":
+                raise error
             return ModelResponse(content=request.messages[-1].text)
 
     session = await create_session(Agent(name="echo", model=Failing()), storage=Storage())
@@ -270,7 +269,7 @@ async def test_each_turn_asks_its_model_under_keys_of_its_own() -> None:
             """Fails once."""
             keys.append(request.step_key)
             if len(keys) == 1:
-                raise StoreUnavailableError("the provider is away")
+                raise InvalidRequestError("the provider refuses")
             return ModelResponse(content="ok")
 
     session = await create_session(Agent(name="echo", model=Failing()), storage=Storage(), session_id="s")

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import (
     Agent,
     InstructionsContext,
+    Model,
     ModelRequest,
     ModelResponse,
     ScriptedModel,
@@ -19,8 +21,9 @@ from helix_temporal.agents import (
 )
 from helix_temporal.errors import ApplicationCodeError, InvalidRequestError, StoreUnavailableError
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
-from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent
+from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, TextEvent
 from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.storage import MemorySessionStorage
@@ -208,6 +211,91 @@ async def test_a_time_out_ends_an_attempt() -> None:
     assert isinstance(ended, ResultEvent)
     assert ended.text == "The tool failed: tool 'slow': no result within 0.1 s"
     assert attempts == [1, 2]
+
+
+async def test_a_tool_without_a_time_out_has_that_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had none, and a tool that hangs held its turn for ever."""
+    monkeypatch.setattr("helix_temporal.facade._local._POLICY", CallPolicy(tool_start_to_close=0.1))
+
+    @tool(attempts=1)
+    async def hang() -> str:
+        """Take for ever."""
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(name="a", model=ScriptedModel(calls("hang")), tools=[hang])
+    async with asyncio.timeout(5):
+        ended = await ask(await create_session(agent, storage=MemorySessionStorage()), "go")
+    assert ended == ResultEvent(text="The tool failed: tool 'hang': no result within 0.1 s")
+
+
+class Failing:
+    """A model that raises errors, one a call, and then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.calls = list(errors), 0
+
+    async def generate(self, _: ModelRequest) -> ModelResponse:
+        """Fail, or answer."""
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return ModelResponse(content="there")
+
+
+async def asked(model: Model, text: str = "go") -> list[SessionEvent]:
+    """All that happens in a first turn."""
+    session = await create_session(Agent(name="a", model=model), storage=MemorySessionStorage())
+    await session.send(text)
+    return [event async for event in session.receive()]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("reset"), StoreUnavailableError("busy"), RuntimeError("odd"), KeyError("colour")]
+)
+async def test_a_model_is_asked_again_after_an_error_that_may_pass(error: Exception) -> None:
+    """As by a worker; the turn was lost. Its answer is told once."""
+    model = Failing(error)
+    events = await asked(model)
+    assert events[-1] == ResultEvent(text="there")
+    assert [each.text for each in events if isinstance(each, TextEvent)] == ["there"]
+    assert model.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        (KeyError("colour"), 3),
+        (InvalidRequestError("no"), 1),
+        (ApplicationCodeError("broken", attempts=2), 2),
+        (StoreUnavailableError("busy", retry_for_ms=150), 2),
+        (ApplicationError("refused", non_retryable=True), 1),
+    ],
+)
+async def test_a_model_is_not_asked_for_ever(error: Exception, attempts: int) -> None:
+    """A bug fails the turn at the third attempt, a permanent error at once; both under their own names."""
+    model = Failing(*[error] * 9)
+    (*_, ended) = await asked(model)
+    assert isinstance(ended, ErrorEvent)
+    assert ended.error_type == type(error).__name__
+    assert model.calls == attempts
+
+
+async def test_a_model_that_hangs_ends_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt has the time that it has on a worker, and so have all of them together."""
+    policy = CallPolicy(model_start_to_close=0.1, model_schedule_to_close=0.5)
+    monkeypatch.setattr("helix_temporal.facade._local._POLICY", policy)
+
+    class Hanging:
+        async def generate(self, _: ModelRequest) -> ModelResponse:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    async with asyncio.timeout(5):
+        (*_, ended) = await asked(Hanging())
+    assert ended == ErrorEvent(
+        error_type="TimeoutError", message="TimeoutError: model of agent 'a': no answer within 0.1 s"
+    )
 
 
 async def test_metadata_reach_tools_and_instructions() -> None:
