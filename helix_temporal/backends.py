@@ -31,6 +31,7 @@ from helix_temporal.activities.take_backs import TakeBacks
 from helix_temporal.activities.waking import WakingActivities
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
+from helix_temporal.blobs._proved import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
@@ -113,6 +114,7 @@ class Backends:
         self.streams = streams
         self._streaming = Streaming(streams)
         self.blobs = blobs or _blobs(settings)
+        self._proved = None if blobs else _place(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
@@ -160,7 +162,7 @@ class Backends:
                 await place.check()
         if self.blobs is not None:
             with _named("s3"):
-                await self.blobs.probe()
+                await prove_once(self.blobs, self._proved)
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""
@@ -382,6 +384,15 @@ def _blobs(settings: Settings) -> BlobStore | None:
 
         return DirectoryBlobs(settings.cold_directory)
     return None
+
+
+def _place(settings: Settings) -> ProvedPlace | None:
+    """Which bucket settings name."""
+    if settings.s3_bucket is None:
+        return None
+    access = settings.s3_access_key
+    key = access.get_secret_value() if access else None
+    return ProvedPlace(settings.s3_endpoint, settings.s3_region, settings.s3_bucket, key)
 
 
 def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads:

@@ -58,6 +58,15 @@ async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
         await asyncio.gather(*map(probe.remove, (name, *created, *replaced)))
 
 
+async def ask(store: BlobStore, prefix: str) -> None:
+    """Read once, to see that a store answers and gives access; what is passing is repeated as above.
+
+    Raises:
+        StoreUnavailableError, ArchiveAccessError: As above.
+    """
+    await _Probe(store).repeat(lambda: store.get(f"{prefix.rstrip('/')}/answers"))
+
+
 class _Probe:
     def __init__(self, store: BlobStore) -> None:
         self._store = store

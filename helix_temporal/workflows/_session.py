@@ -47,6 +47,7 @@ ASK_SECONDS: Final = 20.0
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
 _HEEDS: Final = "heeds-a-cancel-at-rest"
+_HEEDS_LATE: Final = "heeds-a-cancel-beside-a-late-flush"
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
@@ -259,6 +260,8 @@ class AgentSession:
                     continue
                 pause *= 2
                 await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
+                if is_cancelled(self._cancels) and workflow.patched(_HEEDS_LATE):
+                    self._heed()  # the flush was done in that very task: nothing more is heard of it
                 live.note_losses()
                 if live.open.handle.archived:
                     live.inbox.release()

@@ -1,5 +1,6 @@
 """The named statements against the tables that the migrations make."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,16 +20,21 @@ async def connection(postgres_dsn: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-@pytest.mark.parametrize("name", names())
-async def test_a_statement_fits_the_tables(connection: Any, name: str) -> None:
+async def test_every_statement_fits_the_tables(connection: Any) -> None:
     """A column that was renamed is found here, not by the first user of a statement."""
-    await connection.prepare(Queries(_postgres.own_prefix("prepared"))[name])
+    queries, refused = Queries(_postgres.own_prefix("prepared")), {}
+    for name in names():
+        try:
+            await connection.prepare(queries[name])
+        except asyncpg.PostgresError as error:
+            refused[name] = str(error)
+    assert refused == {}
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_statement_quotes_every_prefix(name: str) -> None:
+def test_every_statement_quotes_every_prefix() -> None:
     """Without quotes the case of a prefix is lost, and a reserved word is an error."""
-    assert statement(name).count("{prefix}") == statement(name).count('"{prefix}')
+    bare = [name for name in names() if re.search(r'(?<!")\{prefix\}', statement(name))]
+    assert bare == []
 
 
 def test_a_part_is_renumbered_behind_other_arguments() -> None:

@@ -41,18 +41,19 @@ def test_only_few_scripts_end_a_record(command: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_no_script_parses_messages(name: str) -> None:
+def test_no_script_parses_messages() -> None:
     """Bodies are opaque: Lua's JSON turns [] into {} and long numbers into floats."""
-    assert "cjson" not in SCRIPTS[name]
-    assert "cmsgpack" not in SCRIPTS[name]
+    assert [name for name, text in SCRIPTS.items() if "cjson" in text or "cmsgpack" in text] == []
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_every_script_touches_only_the_keys_it_is_given(name: str) -> None:
+def test_every_script_touches_only_the_keys_it_is_given() -> None:
     """A key made up inside a script may live on another node of a cluster."""
-    commands = re.findall(r"redis\.call\('(\w+)'(?:, ([\w.\[\]]+( or \w+)?))?", SCRIPTS[name])
-    assert {key for command, key, _ in commands if command != "TIME"} <= {"KEYS[1]", *GIVEN}
+    made_up = []
+    for name, text in SCRIPTS.items():
+        commands = re.findall(r"redis\.call\('(\w+)'(?:, ([\w.\[\]]+( or \w+)?))?", text)
+        keys = {key for command, key, _ in commands if command != "TIME"}
+        made_up += [(name, key) for key in sorted(keys - {"KEYS[1]", *GIVEN})]
+    assert made_up == []
 
 
 def test_a_sessions_end_of_life_is_not_its_threads() -> None:
@@ -61,10 +62,9 @@ def test_a_sessions_end_of_life_is_not_its_threads() -> None:
     assert set(re.findall(r"'UNLINK', ([\w, ]+)", SCRIPTS["session_commit"])) == {"session, order"}
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_no_script_sorts_texts(name: str) -> None:
+def test_no_script_sorts_texts() -> None:
     """Lua compares texts by the server's locale: the same data would be in another order elsewhere."""
-    assert "table.sort" not in SCRIPTS[name]
+    assert [name for name, text in SCRIPTS.items() if "table.sort" in text] == []
 
 
 def test_only_the_keys_of_a_stream_end_with_it() -> None:
