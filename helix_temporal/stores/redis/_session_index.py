@@ -58,7 +58,7 @@ class SessionIndex:
         # No id's form has a colon: this is no session's slot.
         start = f"{connection.prefix}{{:sessions}}:"
         self._rows, self._entries, self.marks = f"{start}rows", f"{start}entries", f"{start}marks"
-        self._lists = SessionLists(connection, self._rows, self._entries)
+        self._lists = SessionLists(connection, self._rows, self._entries, self._remake_row)
 
     # -- writing
 
@@ -95,11 +95,14 @@ class SessionIndex:
         What commits write meanwhile stays.
         """
         async for name, row in self._scanned("HSCAN", self._rows):
-            known = await self._ask(name.decode())
-            await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_told(known))
+            await self._remake_row(name, row)
         async for entry, _ in self._scanned("ZSCAN", self._entries):
             if (start := _ID_AT.get(entry[:1])) is not None:
                 await self._connection.run(_SETTLE, [self._rows, self._entries], entry[start:], entry)
+
+    async def _remake_row(self, name: bytes, row: bytes) -> None:
+        known = await self._ask(name.decode())
+        await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_told(known))
 
     async def _scanned(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         cursor = b"0"

@@ -1,8 +1,10 @@
 """Pages of the lists of sessions, out of the index."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.queries import SessionPage, SessionQuery
 from helix_temporal.stores._cursors import decode_cursor, encode_cursor
 from helix_temporal.stores.redis._connection import Connection
@@ -27,11 +29,22 @@ _SIFTED: Final = 1_000
 """Entries looked at in one script, so that nobody else waits long."""
 
 
-class SessionLists:
-    """Reads the index as it is.  Made by `SessionIndex`."""
+logger = logging.getLogger(__name__)
 
-    def __init__(self, connection: Connection, rows: str, entries: str) -> None:
+Remake = Callable[[bytes, bytes], Awaitable[None]]
+"""Makes the row of a session anew, unless it is another one than this by now."""
+
+
+class SessionLists:
+    """Reads the index.  Made by `SessionIndex`.
+
+    Args:
+        remake: How a damaged row is made anew.
+    """
+
+    def __init__(self, connection: Connection, rows: str, entries: str, remake: Remake) -> None:
         self._connection, self._rows, self._entries = connection, rows, entries
+        self._remake = remake
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRecords.list_sessions`."""
@@ -56,15 +69,36 @@ class SessionLists:
         )
 
     async def read_rows(self, ids: Sequence[bytes]) -> list[Row]:
-        """The sessions of these ids that are there."""
+        """The sessions of these ids that are there.
+
+        A damaged row is made anew from its session.  If the session is damaged as well, it is left out and
+        named in the log: one must not keep all others from the lists.
+        """
         if not ids:
             return []
         held = await self._connection.command("HMGET", self._rows, *ids)
-        where = self._connection.place_of(self._rows)
-        rows = (read_row(each, where) for each in held if each is not None)
-        return [row for row in rows if row is not None]
+        found = [await self._read(*each) for each in zip(ids, held, strict=True)]
+        return [row for row in found if row is not None]
 
     # -- inside
+
+    async def _read(self, session_id: bytes, held: bytes | None) -> Row | None:
+        if held is None:
+            return None
+        where = self._connection.place_of(self._rows)
+        try:
+            return read_row(held, where)
+        except StoreCorruptError as error:
+            logger.warning("session %r: its row is made anew (%s)", session_id.decode(), error)
+        try:
+            await self._remake(session_id, held)
+            again = await self._connection.command("HGET", self._rows, session_id)
+            return None if again is None else read_row(again, where)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            logger.warning("session %r is left out of a list: %s", session_id.decode(), error)
+            return None
 
     async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
         """Read only what is shown: each facet's own entries are in the order asked for."""

@@ -177,8 +177,9 @@ class RedisSessions:
     async def rebuild_index(self) -> int:
         """Make the lists anew from the sessions themselves; how many there are.
 
-        Needed only where a line of a list is damaged, or a server of a cluster lost acknowledged writes and
-        others did not.  Sessions may be read and written meanwhile; the call may be repeated.
+        Needed only where an entry of a list is lost, or a server of a cluster lost acknowledged writes and
+        others did not.  Lists mend a damaged line themselves.  Sessions may be read and written meanwhile;
+        the call may be repeated.
 
         Raises:
             StoreCorruptError: A session itself is damaged: it is named.  Restore or delete it, and repeat.

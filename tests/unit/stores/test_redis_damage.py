@@ -199,3 +199,38 @@ async def test_a_commit_mends_the_damaged_row_of_its_session(backend: RedisBacke
         await sessions.commit(change("s", revision, agent_type=f"v{revision}"))
         (listed,) = (await sessions.list_sessions(SessionQuery())).sessions
         assert listed.agent_type == f"v{revision}"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_list_mends_a_damaged_row_by_its_session(backend: RedisBackend, damage: str) -> None:
+    """One flipped bit had kept everybody's sessions from every list, and from the clean-up."""
+    sessions = backend.sessions
+    await sessions.commit(change("other", expires_at=7, user_id="u"))
+    index, command = sessions._index, sessions._connection.command
+    sound = await sessions.list_sessions(SessionQuery()), await sessions.list_expired(9, limit=9)
+    row = await command("HGET", index._rows, "other")
+    for look in (0, 1):
+        await command("HSET", index._rows, "other", DAMAGES[damage](row))
+        listed = (
+            await sessions.list_expired(9, limit=9) if look else await sessions.list_sessions(SessionQuery())
+        )
+        assert listed == sound[look]
+    assert len((await sessions.list_sessions(SessionQuery())).sessions) == 2
+
+
+async def test_a_session_that_is_damaged_itself_is_left_out_of_lists_and_named(
+    backend: RedisBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All others are listed and cleaned up as ever; whoever reads that one is told."""
+    sessions, connection = backend.sessions, backend._connection
+    await sessions.commit(change("other", expires_at=7))
+    await sessions.commit(change("broken", expires_at=7))
+    await connection.command("HINCRBY", f"{connection.prefix}{{broken}}:session", "v", 1)
+    await connection.command("HSET", sessions._index._rows, "broken", b"x")
+    page = await sessions.list_sessions(SessionQuery())
+    assert {each.session_id for each in page.sessions} == {"s", "other"}
+    assert "session 'broken' is left out of a list" in caplog.text
+    expired = await sessions.list_expired(9, limit=9)
+    assert [each.session_id for each in expired] == ["broken", "other"]
+    with pytest.raises(StoreCorruptError):
+        await sessions.view("broken")
