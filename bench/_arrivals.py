@@ -12,8 +12,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bench._bare_stores import redis_client
-from helix_temporal._streaming import Follow
-from helix_temporal.models.chunks import TextDelta
+from helix_temporal.client._streams import Follow
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.redis import RedisBackend

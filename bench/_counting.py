@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres._protocol import Row
+from helix_temporal.stores.postgres.adapter import Row
 
 
 class _Counted:

@@ -20,11 +20,9 @@ from bench._lab import Lab, in_turns, migrated, own_tables, per
 from bench._report import Row, compared, told
 from bench._workers import processor_ms
 from bench.append import EPOCH, open_thread
-from helix_temporal.models.checkpoints import StepCommit
+from helix_temporal.models.checkpoints import NewRun, RunChange, StepCommit
 from helix_temporal.models.records import EMPTY, Record
-from helix_temporal.models.runs import NewRun, RunChange
 from helix_temporal.models.states import MergeChanges, StateChange
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresThreads
@@ -32,6 +30,7 @@ from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 _RUN: Final = "run"
 _COUNTED: Final = 10

@@ -9,8 +9,8 @@ from bench.append import EPOCH
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.coldtier._archive import Archive
-from helix_temporal.coldtier._codec import decode_segment
+from helix_temporal.coldtier.archive import Archive
+from helix_temporal.coldtier.format import decode_segment
 from helix_temporal.models.messages import from_record
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.testing.serving import session_worker

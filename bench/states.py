@@ -12,7 +12,7 @@ from bench._report import Row, compared, told
 from bench.append import append_all, open_thread
 from bench.commits import Place, ours_and_bare
 from helix_temporal.models.messages import Message
-from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.sessions import RecordSessions

@@ -17,8 +17,8 @@ from bench._arrivals import Arrivals, arrivals, streams_of, told_in
 from bench._lab import SEED, Lab, environment, per
 from bench._report import Row, compared, told
 from bench._workers import program
-from helix_temporal.activities._outlet import Outlet
-from helix_temporal.models.chunks import TextDelta
+from helix_temporal.activities.stream_buffer import Outlet
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 

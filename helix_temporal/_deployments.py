@@ -39,7 +39,7 @@ from temporalio.worker import (
 )
 
 from helix_temporal._converter import user_data_converter
-from helix_temporal.activities._errors import application_error
+from helix_temporal.activities._runtime import application_error
 from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.models.deployments import KEY, QUEUE, Deployment, DeploymentCheck, mark
 from helix_temporal.settings import Settings

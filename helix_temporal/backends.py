@@ -16,27 +16,22 @@ from helix_temporal.activities import (
     ToolRunner,
     UsageActivities,
 )
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._streaming import Streaming
-from helix_temporal.activities._used import UsageLog
-from helix_temporal.activities.checkpoints import CheckpointActivities
-from helix_temporal.activities.children import ChildActivities
-from helix_temporal.activities.cleanup import CleanupActivities
-from helix_temporal.activities.deletion import DeletionActivities
-from helix_temporal.activities.executions import TemporalExecutions
-from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.deletion import DeletionActivities, TemporalExecutions
+from helix_temporal.activities.live import Streaming
+from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.activities.reads import SessionReads
-from helix_temporal.activities.states import SessionStoreActivities
-from helix_temporal.activities.take_backs import TakeBacks
-from helix_temporal.activities.waking import WakingActivities
+from helix_temporal.activities.rewinds import TakeBacks
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
+from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
-from helix_temporal.blobs._proved import ProvedPlace, prove_once
+from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.settings import Settings
 from helix_temporal.stores._providers import import_providers
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
@@ -46,6 +41,7 @@ from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or adapter is given; nothing connects to it."""

@@ -24,10 +24,15 @@ from temporalio.client import (
 
 from helix_temporal._deployments import settings_of
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
 from helix_temporal.models.deployments import memo_of
-from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepInput, SweepInput
-from helix_temporal.models.waking import WakeInput
+from helix_temporal.models.maintenance import (
+    ABANDONED_AFTER,
+    CleanupInput,
+    CleanUpOldInput,
+    KeepInput,
+    SweepInput,
+)
+from helix_temporal.models.waiting import WakeInput
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
 

@@ -17,10 +17,10 @@ import orjson
 from pydantic import Field
 from temporalio import activity
 
-from helix_temporal._streaming import Follow, Until
-from helix_temporal.activities._errors import typed
+from helix_temporal.activities._runtime import typed
+from helix_temporal.client._streams import Follow, Until
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models._base import Model
+from helix_temporal.models.base import Model
 from helix_temporal.models.ids import Id
 from helix_temporal.stores.protocols.streams import StreamStore
 

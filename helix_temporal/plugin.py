@@ -19,15 +19,15 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from helix_temporal._converter import check_carries_models, user_data_converter
 from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
 from helix_temporal.agents import Agent
-from helix_temporal.agents._checks import check_list, check_type
-from helix_temporal.agents._subagent import check_served
+from helix_temporal.agents.checks import check_list, check_type
+from helix_temporal.agents.subagents import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import WORKFLOWS
-from helix_temporal.workflows._auto_upgrade import with_versioning
-from helix_temporal.workflows._elsewhere import RollOutInterceptor
-from helix_temporal.workflows._runner import session_runner
+from helix_temporal.workflows._versions import with_versioning
+from helix_temporal.workflows.calls import RollOutInterceptor
+from helix_temporal.workflows.runners import session_runner
 
 Transform = Callable[..., Any]
 

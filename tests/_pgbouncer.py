@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helix_temporal.devstack import LocalServer, _ready
-from helix_temporal.devstack._place import open_place
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Program
+from helix_temporal.devstack import LocalServer, servers
+from helix_temporal.devstack.processes import Program
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import open_place
 
 _ROOT = Path(__file__).parent.parent
 _SETTINGS = """\
@@ -59,7 +59,7 @@ def pgbouncer(dsn: str, mode: str = "transaction") -> Iterator[str]:
             directory=directory,
             environment={"LD_LIBRARY_PATH": libraries},
         )
-        ready = partial(_ready.postgres_answers, "127.0.0.1", port, parts.username or "")
+        ready = partial(servers.postgres_answers, "127.0.0.1", port, parts.username or "")
         LocalServer(place.supervisor, run, ready).start()
         yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}"
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from helix_temporal.devstack import Valkey, _binaries, _ready, _resp
-from helix_temporal.devstack._place import open_place
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Program
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import Valkey, _resp, programs
+from helix_temporal.devstack import servers as ready
+from helix_temporal.devstack.processes import Program
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import LocalServer, Place, open_place
 from helix_temporal.devstack.valkey import SOURCE, start
 
 SERVICE = "helix"
@@ -106,7 +106,7 @@ def _start_sentinel(place: Place, number: int, primary: int) -> int:
     program = Program(
         name=name,
         argv=[
-            str(_binaries.find(SOURCE, place.environment)),
+            str(programs.find(SOURCE, place.environment)),
             str(settings),
             "--sentinel",
             *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory)),
@@ -114,7 +114,7 @@ def _start_sentinel(place: Place, number: int, primary: int) -> int:
         directory=directory,
         close_signal=place.close_signal,
     )
-    LocalServer(place.supervisor, program, partial(_ready.redis_answers, "127.0.0.1", port)).start()
+    LocalServer(place.supervisor, program, partial(ready.redis_answers, "127.0.0.1", port)).start()
     return port
 
 

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener
 from tests._sessions import Place, PlaceOpener
 

@@ -5,14 +5,14 @@ from _speak import RefusedError, Turn, serve
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.states import MergeChanges, StateChange
-from helix_temporal.stores.alone import HotThreads
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 _EPOCH = 1_800_000_000_000_000
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from temporalio import activity, workflow
 
 from helix_temporal.agents import Agent, ScriptedModel, tool
-from helix_temporal.models.hooks import TurnCompleted
+from helix_temporal.models.agents import TurnCompleted
 from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.workflows import AgentSession, SessionHooks
 

@@ -14,10 +14,10 @@ from typing import Final
 from magazine import critic, lead, researcher
 
 from helix_temporal.client import SessionClient, SessionHandle
-from helix_temporal.models import chunks
+from helix_temporal.models import streams
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import AskResult
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 
@@ -36,7 +36,7 @@ async def order(session: SessionHandle, text: str, message_id: str) -> tuple[Ask
     working: dict[str, str] = {}
     async with session.stream_ask(text, message_id=message_id) as live:
         async for stored in live:
-            if isinstance(stored.chunk, chunks.SubAgentStart):
+            if isinstance(stored.chunk, streams.SubAgentStart):
                 working[stored.chunk.sub_session_id] = stored.chunk.sub_agent_type
                 say("", f"[{stored.chunk.sub_agent_type} begins, in {stored.chunk.sub_session_id}]")
         return await live.result(), working

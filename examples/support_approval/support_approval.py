@@ -18,7 +18,7 @@ from support_desk import PAID, support
 
 from helix_temporal.client import SessionClient, SessionHandle
 from helix_temporal.models.sessions import AskResult, SessionOptions
-from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from helix_temporal.models.waiting import PendingCall, ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from helix_temporal.models._json import canonical
+from helix_temporal.models.base import canonical
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.slices import ChangedKeys
 from helix_temporal.models.steps import EndTurnInput, RunStepInput

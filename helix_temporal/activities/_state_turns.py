@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 from pydantic import JsonValue
 
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models._json import check_json
+from helix_temporal.models.base import check_json
+from helix_temporal.models.checkpoints import RunChange, RunStatus
 from helix_temporal.models.messages import from_record
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.runs import RunChange, RunStatus
 from helix_temporal.models.sessions import ExitReason, SliceState
 from helix_temporal.models.states import MergeChanges, SessionStatus, StateChange
 from helix_temporal.models.steps import EndTurnInput, RunStepInput

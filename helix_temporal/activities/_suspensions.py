@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from helix_temporal.activities._payloads import FAR, Payloads
-from helix_temporal.activities._step_rules import elsewhere, parse_state, went_elsewhere
+from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.standing_step import elsewhere, parse_state, went_elsewhere
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models._json import canonical
+from helix_temporal.models.base import canonical
 from helix_temporal.models.messages import (
     Message,
     ToolCall,
+    ToolResult,
     Usage,
     UserMessage,
     from_record,
@@ -24,14 +25,7 @@ from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, SaveValuesInput
-from helix_temporal.models.suspensions import (
-    REMEMBERED_CALLS,
-    AnsweredCall,
-    KnownCall,
-    Suspension,
-    WaitingCall,
-)
-from helix_temporal.models.tool_results import ToolResult
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnsweredCall, KnownCall, Suspension, WaitingCall
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 

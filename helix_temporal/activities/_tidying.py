@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities._suspensions import with_asleep
+from helix_temporal.activities.standing_step import parse_state
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models._json import canonical
+from helix_temporal.models.base import canonical
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, ReopenHeads, SessionOptions, SliceState
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.models.steps import OpenSessionInput
-from helix_temporal.models.suspensions import Suspension
+from helix_temporal.models.waiting import Suspension
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ThreadStore
 

@@ -2,14 +2,12 @@
 
 from temporalio import activity
 
-from helix_temporal.activities._context import beating
-from helix_temporal.activities._errors import typed
-from helix_temporal.activities._limits import limited_as
-from helix_temporal.activities._step_rules import parse_state
+from helix_temporal.activities._runtime import beating, limited_as, typed
 from helix_temporal.activities._suspensions import waits_at
-from helix_temporal.activities._turn_list import listed, turn_of
-from helix_temporal.activities._usage_sums import ThreadUsage, paid_calls, thread_usage
-from helix_temporal.activities.states import checked_size
+from helix_temporal.activities.rewinds import listed, turn_of
+from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.stores import checked_size
+from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -25,9 +23,9 @@ from helix_temporal.models.handles import (
     ShowSessionInput,
     ShowSessionResult,
 )
-from helix_temporal.models.queries import Page, SessionQuery, SessionSummary
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState, SessionStatus
+from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore

@@ -6,19 +6,17 @@ from typing import Any, NoReturn
 
 from temporalio import activity
 
-from helix_temporal.activities._agent_calls import open_calls
-from helix_temporal.activities._application_code import application_code
-from helix_temporal.activities._context import beating, scheduled_epoch, workflow_run
-from helix_temporal.activities._errors import lost_state_is_passing, typed
-from helix_temporal.activities._left_asleep import left_asleep
-from helix_temporal.activities._limits import limited_as
-from helix_temporal.activities._own_ids import as_own, refuse_own
-from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities._runtime import (
+    application_code,
+    as_reopen,
+    beating,
+    limited_as,
+    lost_state_is_passing,
+    scheduled_epoch,
+    typed,
+    workflow_run,
+)
 from helix_temporal.activities._slice_changes import after_save
-from helix_temporal.activities._states import OpenedState, StateKeeper
-from helix_temporal.activities._step import Stepper
-from helix_temporal.activities._step_rules import check_values, parse_state
-from helix_temporal.activities._streaming import Streaming
 from helix_temporal.activities._suspensions import (
     answered_calls,
     kept_head,
@@ -29,7 +27,12 @@ from helix_temporal.activities._suspensions import (
     waits_at,
 )
 from helix_temporal.activities._tidying import Tidied, followed, remembering, tidied, unless_carried_out
-from helix_temporal.activities._wire import as_reopen
+from helix_temporal.activities.live import Streaming
+from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.session_sync import OpenedState, StateKeeper
+from helix_temporal.activities.standing_step import check_values, parse_state
+from helix_temporal.activities.steps import Stepper
+from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
@@ -38,8 +41,8 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models._json import canonical
 from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.base import canonical
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
@@ -65,14 +68,14 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     SaveValuesResult,
 )
-from helix_temporal.models.suspensions import Suspension
+from helix_temporal.models.waiting import Suspension
 from helix_temporal.stores.protocols.hot import HotHeader
-from helix_temporal.stores.protocols.progress import Progress
 from helix_temporal.stores.protocols.threads import (
     Create,
     ForkThread,
     OpenedThread,
     OpenThread,
+    Progress,
     ReadPage,
     Reopen,
     ThreadStore,

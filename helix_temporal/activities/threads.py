@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 import orjson
 from temporalio import activity
 
-from helix_temporal.activities._application_code import application_code
-from helix_temporal.activities._context import beating, default_owner, scheduled_epoch
-from helix_temporal.activities._errors import typed
-from helix_temporal.activities._limits import limited_as
-from helix_temporal.activities._packed_pages import pack_page
-from helix_temporal.activities._wire import as_reopen
+from helix_temporal.activities._runtime import (
+    application_code,
+    as_reopen,
+    beating,
+    default_owner,
+    limited_as,
+    scheduled_epoch,
+    typed,
+)
+from helix_temporal.activities.payloads import pack_page
 from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
-from helix_temporal.models._json import canonical
+from helix_temporal.models.base import canonical
 from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.rows import records_of

@@ -8,21 +8,21 @@ from typing import Any, Final, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.activities._application_code import (
+from helix_temporal.activities._runtime import (
     ATTEMPTS,
     CODE_ERRORS,
     application_code,
+    attempt,
+    beating,
     is_bug,
     is_cancellation,
     told,
+    typed,
     with_text,
 )
-from helix_temporal.activities._context import attempt, beating
-from helix_temporal.activities._errors import typed
-from helix_temporal.activities._payloads import FAR, Payloads, payload_key
-from helix_temporal.activities._references import References
-from helix_temporal.activities._streaming import Streaming, ToolStream
-from helix_temporal.activities._used import Metrics, UsageLog
+from helix_temporal.activities.live import Streaming, ToolStream
+from helix_temporal.activities.payloads import FAR, Payloads, References, payload_key
+from helix_temporal.activities.usage import Metrics, UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
@@ -31,8 +31,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models._json import JsonObject, canonical
-from helix_temporal.models.hooks import (
+from helix_temporal.models.agents import (
     AfterUserMessage,
     BeforeUserMessage,
     HookEvent,
@@ -41,6 +40,7 @@ from helix_temporal.models.hooks import (
     TurnCompleted,
     UserMessageDecision,
 )
+from helix_temporal.models.base import JsonObject, canonical
 from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore

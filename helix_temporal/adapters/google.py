@@ -1,18 +1,558 @@
-"""Gemini, by Google's Gen AI library: the Gemini API and Vertex AI.  Needs ``helix-temporal[google]``."""
+"""JSON schemas of tools, as far as Gemini takes them.  Pure.
 
+Gemini refuses, or ignores, what lies outside its subset of JSON schema; what can be said otherwise is, and
+what cannot is told to the model in the description.
+"""
+
+import base64
+import binascii
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+import mimetypes
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.genai import Client, errors, types
 from pydantic import ValidationError
 
-from helix_temporal.adapters._google_answer import CONTINUES, Answer
-from helix_temporal.adapters._google_wire import NAME, wire_contents, wire_system, wire_tools
-from helix_temporal.adapters._wire import cut_off, failed, unreachable
-from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
-from helix_temporal.models.agents import ModelEvent, ModelRequest
+from helix_temporal.adapters._answers import (
+    as_json,
+    finish_of,
+    made_id,
+    remembering,
+    sent_arguments,
+    sent_name,
+    tool_call,
+)
+from helix_temporal.adapters._http import cut_off, failed, unreachable
+from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError, ModelUnavailableError
+from helix_temporal.models import messages
+from helix_temporal.models.agents import (
+    ModelEvent,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
+    ToolSpec,
+)
+from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
+
+_KEPT: Final = (
+    "type",
+    "title",
+    "description",
+    "enum",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "required",
+    "propertyOrdering",
+)
+_TOLD: Final = ("format", "pattern", "minLength", "maxLength", "multipleOf", "uniqueItems", "default")
+_FORMATS: Final = {"date-time", "date", "time", "int32", "int64", "float", "double"}
+_LISTS: Final = {"anyOf": "anyOf", "oneOf": "anyOf", "prefixItems": "prefixItems"}
+_MAPS: Final = {"properties": "properties", "$defs": "$defs", "definitions": "$defs"}
+
+
+def gemini_schema(schema: JsonObject) -> JsonObject | None:
+    """The parameters of a tool in Gemini's subset; None for a tool without any."""
+    converted = _convert(schema)
+    if not converted.get("properties") and not isinstance(converted.get("additionalProperties"), dict):
+        return None
+    return {"type": "object", **converted}
+
+
+def _convert(schema: Any) -> JsonObject:
+    if not isinstance(schema, dict):
+        # True and False are schemas, too: there is no way to say False.
+        return {}
+    if "$ref" in schema:
+        # Nothing may stand beside a reference.
+        reference: JsonObject = {"$ref": str(schema["$ref"]).replace("#/definitions/", "#/$defs/")}
+        defs = {name: value for name, value in _maps(schema).items() if name == "$defs"}
+        return reference | defs
+    schema = _merged(schema)
+    new: JsonObject = {name: schema[name] for name in _KEPT if name in schema}
+    new |= _maps(schema)
+    new |= _lists(schema)
+    if isinstance(schema.get("items"), dict):
+        new["items"] = _convert(schema["items"])
+    if "additionalProperties" in schema:
+        more = schema["additionalProperties"]
+        new["additionalProperties"] = _convert(more) if isinstance(more, dict) else bool(more)
+    _bounds(schema, new)
+    _choices(schema, new)
+    _hints(schema, new)
+    return new
+
+
+def _maps(schema: JsonObject) -> JsonObject:
+    new: dict[str, Any] = {}
+    for name, known in _MAPS.items():
+        inner = schema.get(name)
+        if isinstance(inner, dict):
+            new[known] = new.get(known, {}) | {key: _convert(value) for key, value in inner.items()}
+    return new
+
+
+def _lists(schema: JsonObject) -> JsonObject:
+    given = dict(schema)
+    if isinstance(given.get("items"), list):
+        # How older drafts write it.
+        given["prefixItems"] = given["items"]
+    new: dict[str, Any] = {}
+    for name, known in _LISTS.items():
+        inner = given.get(name)
+        if isinstance(inner, list) and inner:
+            new[known] = [*new.get(known, []), *map(_convert, inner)]
+    return new
+
+
+def _merged(schema: JsonObject) -> JsonObject:
+    """The schema with its ``allOf`` in it: properties and what is required add up."""
+    parts = schema.get("allOf")
+    if not isinstance(parts, list):
+        return schema
+    own = {name: value for name, value in schema.items() if name != "allOf"}
+    if len(parts) == 1 and isinstance(parts[0], dict) and "$ref" in parts[0]:
+        return {"anyOf": parts, **own}
+    new: dict[str, Any] = {}
+    for part in [*parts, own]:
+        each: Any = _merged(part) if isinstance(part, dict) else {}
+        properties = _object(new.get("properties")) | _object(each.get("properties"))
+        required = _names(new.get("required")) + _names(each.get("required"))
+        new = {**new, **each}
+        if properties:
+            new["properties"] = properties
+        if required:
+            new["required"] = [*dict.fromkeys(required)]
+    return new
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _bounds(schema: JsonObject, new: JsonObject) -> None:
+    whole = schema.get("type") == "integer"
+    for name, known, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        bound = schema.get(name)
+        if isinstance(bound, int | float) and not isinstance(bound, bool):
+            new.setdefault(known, bound + step if whole else bound)
+
+
+def _choices(schema: JsonObject, new: JsonObject) -> None:
+    """Only texts and numbers can be listed; null is a type, and truth has but two values."""
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(choices, list):
+        return
+    usable = [each for each in choices if isinstance(each, str | int | float) and not isinstance(each, bool)]
+    new.pop("enum", None)
+    if usable and len(usable) >= len(choices) - (None in choices):
+        new["enum"] = [*usable]
+        if None in choices and isinstance(new.get("type"), str):
+            new["type"] = [new["type"], "null"]
+        elif "type" not in new and all(isinstance(each, str) for each in usable):
+            new["type"] = "string" if None not in choices else ["string", "null"]
+    else:
+        _tell(new, f"one of {choices}")
+
+
+def _hints(schema: JsonObject, new: JsonObject) -> None:
+    if isinstance(schema.get("format"), str) and schema["format"] in _FORMATS:
+        new["format"] = schema["format"]
+    for name in _TOLD:
+        if name in schema and name not in new:
+            _tell(new, f"{name}: {schema[name]}")
+
+
+def _tell(new: JsonObject, hint: str) -> None:
+    new["description"] = f"{new.get('description') or ''} ({hint})".strip()
+
+
+NAME: Final = "google"
+
+_BEGAN: Final = "(The beginning of this conversation is not shown.)"
+_FILES: Final = "https://generativelanguage.googleapis.com/v1beta/"
+_SIGNATURE: Final = base64.urlsafe_b64encode(b"skip_thought_signature_validator").decode()
+"""Stands for the signature of a call that another provider's model made: Gemini refuses calls without."""
+
+
+def wire_contents(messages: Sequence[Message]) -> list[types.Content]:
+    """The messages in turns of user and model; Gemini's own answers as they came."""
+    turns: list[tuple[str, list[JsonObject]]] = []
+    results = _Results()
+    for each in outgoing(messages, NAME, _raw_ids):
+        if each.message.role != "tool":
+            _add(turns, "user", results.take_attached())
+        _add(turns, *_wire_message(each, results))
+    _add(turns, "user", results.take_attached())
+    if turns and turns[0][0] == "model":
+        turns.insert(0, ("user", [{"text": _BEGAN}]))
+    return [_request_content(role, parts) for role, parts in turns]
+
+
+def _add(turns: list[tuple[str, list[JsonObject]]], role: str, parts: Iterable[JsonObject]) -> None:
+    new = list(parts)
+    if new and turns and turns[-1][0] == role:
+        turns[-1][1].extend(new)
+    elif new:
+        turns.append((role, new))
+
+
+def _request_content(role: str, parts: Sequence[JsonObject]) -> types.Content:
+    # As JSON text: only so does the library read bytes as base64.
+    return types.Content.model_validate_json(as_json({"role": role, "parts": list(parts)}))
+
+
+def wire_parts(content: types.Content) -> list[JsonObject]:
+    """The parts of a content as JSON, with the names they have on the wire."""
+    dumped: Any = content.model_dump(mode="json", by_alias=True, exclude_none=True)
+    parts: list[JsonObject] = dumped.get("parts", [])
+    return parts
+
+
+def wire_system(request: ModelRequest) -> str | None:
+    """The instructions, with what else the thread says as the system."""
+    texts = [request.instructions, *(each.text for each in request.messages if each.role == "system")]
+    return "\n\n".join(text for text in texts if text.strip()) or None
+
+
+def wire_tools(tools: Sequence[ToolSpec]) -> types.Tool:
+    """The tools as the provider takes them."""
+    return types.Tool(
+        function_declarations=[
+            types.FunctionDeclaration(
+                name=wire_name(tool.name),
+                description=tool.description,
+                parameters_json_schema=gemini_schema(tool.parameters),
+            )
+            for tool in tools
+        ]
+    )
+
+
+def _raw_ids(raw: Any) -> Iterable[str]:
+    # Ids that Gemini left out are not its own; such answers are matched by order.
+    calls = [part["functionCall"] for part in raw if "functionCall" in part]
+    return (str(call["id"]) for call in calls if call.get("id"))
+
+
+def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonObject]]:
+    message = each.message
+    match message.role:
+        case "assistant":
+            parts = _usable(each.raw)
+            parts = wire_answer(message) if parts is None else parts
+            results.expect(message, parts)
+            return "model", parts
+        case "user":
+            parts = _usable(each.raw)
+            return "user", _wire_content(message) if parts is None else parts
+        case "tool":
+            return "user", results.answer(message, _usable(each.raw))
+        case _:
+            return "user", []
+
+
+def _usable(raw: Any) -> list[JsonObject] | None:
+    """Gemini's own parts, if the library reads them: an older archive may hold what it does not know."""
+    if raw is None:
+        return None
+    # Empty text is refused.
+    parts = [part for part in raw if part != {"text": ""}]
+    try:
+        _request_content("model", parts)
+    except ValidationError:
+        return None
+    return parts
+
+
+def wire_answer(message: Message) -> list[JsonObject]:
+    """An answer's parts: text and images, then calls; reasoning is not shown to another model."""
+    parts = _wire_content(message)
+    for place, call in enumerate(message.tool_calls):
+        part: JsonObject = {"functionCall": {"args": sent_arguments(call), "name": wire_name(call.name)}}
+        parts.append(part if place else {**part, "thoughtSignature": _SIGNATURE})
+    return wire_parts(_request_content("model", parts)) if parts else []
+
+
+def wire_name(name: str) -> str:
+    """The name of a tool as Gemini takes it: it begins with a letter or an underscore."""
+    fit = sent_name(name)
+    return fit if fit[0].isalpha() or fit[0] == "_" else f"_{fit}"[:64]
+
+
+@dataclass(slots=True)
+class _Call:
+    ours: str
+    theirs: str | None
+    name: str
+
+
+class _Results:
+    """Results find their calls by order, as Gemini need not give calls an id."""
+
+    def __init__(self) -> None:
+        self._open: list[_Call] = []
+        self._attached: list[JsonObject] = []
+
+    def expect(self, message: Message, parts: Sequence[JsonObject]) -> None:
+        """An answer with these parts goes out; the results of its calls come next."""
+        sent: list[Any] = [part["functionCall"] for part in parts if "functionCall" in part]
+        self._open = [
+            _Call(call.id, each.get("id"), each.get("name") or wire_name(call.name))
+            for call, each in zip(message.tool_calls, sent, strict=False)
+        ]
+
+    def answer(self, message: Message, raw: list[JsonObject] | None) -> list[JsonObject]:
+        """The result as a part; what is no text in it is attached after all results."""
+        at = next((at for at, call in enumerate(self._open) if call.ours == message.tool_call_id), None)
+        call = self._open.pop(at) if at is not None else _Call("", None, wire_name(message.name or "unnamed"))
+        if raw is not None:
+            return raw
+        files = [part for part in _wire_content(message) if "text" not in part]
+        if files:
+            self._attached += [{"text": f"From the result of {call.name}:"}, *files]
+        response: JsonObject = {"error" if message.is_error else "output": message.text}
+        part: JsonObject = {"name": call.name, "response": response}
+        return [{"functionResponse": part if call.theirs is None else {"id": call.theirs, **part}}]
+
+    def take_attached(self) -> list[JsonObject]:
+        """What is attached and was not taken yet."""
+        taken, self._attached = self._attached, []
+        return taken
+
+
+def _wire_content(message: Message) -> list[JsonObject]:
+    if isinstance(message.content, str):
+        # Parts without text are refused.
+        return [{"text": message.content}] if message.content else []
+    return [wired for part in message.content if (wired := _wire_part(part)) is not None]
+
+
+def _wire_part(part: JsonObject) -> JsonObject | None:
+    kind = part.get("type")
+    if kind == "text":
+        return {"text": str(part["text"])} if part.get("text") else None
+    if kind not in {"image", "file"}:
+        return None
+    media_type = str(part.get("media_type") or "")
+    if part.get("data"):
+        return _inline(str(part["data"]), media_type or ("image/png" if kind == "image" else ""), part)
+    place = _place(part)
+    if place is None:
+        return {"text": f"({part.get('name') or 'a file'} can't be shown to this model.)"}
+    media_type = media_type or mimetypes.guess_type(place.partition("?")[0])[0] or ""
+    file: JsonObject = {"fileUri": place}
+    return {"fileData": file | {"mimeType": media_type} if media_type else file}
+
+
+def _inline(data: str, media_type: str, part: JsonObject) -> JsonObject:
+    try:
+        # The library's own base64 is the one for URLs.
+        same = base64.urlsafe_b64encode(base64.b64decode(data.translate(_URL_SIGNS), validate=True))
+    except (binascii.Error, ValueError):
+        return {"text": f"({part.get('name') or 'a file'} is damaged and can't be shown.)"}
+    return {"inlineData": {"data": same.decode(), "mimeType": media_type or "application/octet-stream"}}
+
+
+_URL_SIGNS: Final = str.maketrans("-_", "+/")
+
+
+def _place(part: JsonObject) -> str | None:
+    """Where the file is; None for one that another provider keeps."""
+    if part.get("url"):
+        return str(part["url"])
+    file_id = str(part.get("file_id") or "")
+    if file_id.startswith("files/"):
+        return _FILES + file_id
+    return file_id if "://" in file_id else None
+
+
+CONTINUES: Final = "CONTINUATION"
+"""The answer is longer than one request may give: it goes on in another one."""
+
+_MALFORMED: Final = "MALFORMED_FUNCTION_CALL"
+_WITHHELD: Final = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "MODEL_ARMOR",
+    }
+)
+_FAILED: Final = frozenset({"OTHER", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"})
+
+
+class Answer:
+    """One answer as it comes, in one stream or several that follow each other.
+
+    Attributes:
+        finish_reason: Why it stopped, in Gemini's words; None while it has not.
+        continuation: What the next request needs to go on.
+    """
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._names = {wire_name(tool.name): tool.name for tool in request.tools}
+        self._parts: list[JsonObject] = []
+        self._before = Usage()
+        self._usage: Usage | None = None
+        self._message: str | None = None
+        self.finish_reason: str | None = None
+        self.continuation: bytes | None = None
+
+    def begin(self) -> None:
+        """A stream begins; what it gives follows what is there."""
+        self._before = self._before + (self._usage or Usage())
+        self.finish_reason = self.continuation = self._usage = None
+
+    def add(self, chunk: types.GenerateContentResponse) -> Iterator[ModelEvent]:
+        """Take a piece; what is new in it."""
+        self._usage = _usage(chunk.usage_metadata) or self._usage
+        blocked = chunk.prompt_feedback.block_reason if chunk.prompt_feedback is not None else None
+        if blocked is not None:
+            self.finish_reason = "PROHIBITED_CONTENT"
+        if not chunk.candidates:
+            return
+        candidate = chunk.candidates[0]
+        if candidate.content is not None:
+            for part in wire_parts(candidate.content):
+                yield from self._take(part)
+        if candidate.finish_reason is not None:
+            self.finish_reason = str(candidate.finish_reason.value)
+            self._message = candidate.finish_message
+        # Libraries before 3 don't know it.
+        self.continuation = getattr(candidate, "continuation_token", None) or self.continuation
+
+    def _take(self, part: dict[str, Any]) -> Iterator[ModelEvent]:
+        call, text = part.get("functionCall"), part.get("text")
+        if call is not None:
+            call_id = clean(call.get("id") or made_id(self._request, self._count()))[:256]
+            yield ToolCallStarted(call_id, clean(self._name(call))[:128] or "unnamed")
+            yield ToolArgumentsDelta(call_id, clean(as_json(call.get("args") or {})))
+        elif text:
+            yield ReasoningDelta(clean(text)) if part.get("thought") else TextDelta(clean(text))
+        if _continues(self._parts, part):
+            self._parts[-1]["text"] = str(self._parts[-1]["text"]) + str(text)
+        elif part not in ({"text": ""}, {}, {"text": "", "thought": True}):
+            self._parts.append(part)
+
+    def _name(self, call: dict[str, Any]) -> str:
+        told = str(call.get("name") or "")
+        return self._names.get(told, told)
+
+    def _count(self) -> int:
+        return sum("functionCall" in part for part in self._parts)
+
+    def response(self) -> ModelResponse:
+        """All of it.
+
+        Raises:
+            ModelUnavailableError: The model failed to say anything; another attempt may do better.
+        """
+        reason = self.finish_reason or ""
+        if reason == _MALFORMED:
+            self._parts.append(self._malformed())
+        elif reason in _FAILED and not self._parts:
+            raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is asked again", provider=NAME)
+        calls = tuple(self._calls())
+        usage = None if self._usage is None else self._before + self._usage
+        response = ModelResponse(
+            content=_content(self._parts),
+            tool_calls=calls,
+            usage=usage,
+            stop_reason=reason,
+            finish=finish_of(_finish(reason), calls),
+        )
+        return remembering(NAME, response, [*self._parts], wire_answer)
+
+    def _malformed(self) -> JsonObject:
+        """A call that Gemini could not read itself, as one whose arguments could not be read."""
+        said = clean(self._message or "malformed function call")
+        names = [tool.name for tool in self._request.tools]
+        # Only Vertex AI tells what was called.
+        name = (
+            names[0] if len(names) == 1 else max((n for n in names if n in said), key=len, default="unnamed")
+        )
+        return {"functionCall": {"args": {_UNREAD: said}, "name": name}}
+
+    def _calls(self) -> Iterator[ToolCall]:
+        made = 0
+        for part in self._parts:
+            call: Any = part.get("functionCall")
+            if call is not None:
+                args = call.get("args") or {}
+                unread = args.get(_UNREAD) if self.finish_reason == _MALFORMED else None
+                call_id = call.get("id") or made_id(self._request, made)
+                yield tool_call(call_id, self._name(call), args if unread is None else unread)
+                made += 1
+
+
+_UNREAD: Final = "INVALID_JSON"
+
+
+def _continues(before: list[JsonObject], part: JsonObject) -> bool:
+    """Whether it is more of the same text.  What is signed must stay apart from what is not."""
+    texts = [{"text", "thought"} >= each.keys() and "text" in each for each in (*before[-1:], part)]
+    return len(texts) == 2 and all(texts) and before[-1].get("thought") == part.get("thought")
+
+
+def _finish(reason: str) -> Finish:
+    if reason in _WITHHELD:
+        return Finish.CONTENT_FILTER
+    return Finish.LENGTH if reason in {"MAX_TOKENS", CONTINUES} else Finish.STOP
+
+
+def _content(said: list[JsonObject]) -> str | list[JsonObject]:
+    """Text alone is text; reasoning and images are parts of their own."""
+    found: list[JsonObject] = []
+    for part in said:
+        text, blob = part.get("text"), part.get("inlineData")
+        if text:
+            new = (messages.thinking if part.get("thought") else messages.text)(clean(str(text)))
+            if found and found[-1]["type"] == new["type"]:
+                new["text"] = str(found.pop()["text"]) + str(new["text"])
+            found.append(new)
+        elif isinstance(blob, dict) and blob.get("data"):
+            data = base64.b64encode(base64.urlsafe_b64decode(str(blob["data"]))).decode()
+            kind = messages.image if str(blob.get("mimeType", "")).startswith("image/") else messages.file
+            found.append(kind(media_type=str(blob.get("mimeType", "")), data=data))
+    if not found:
+        return ""
+    if len(found) == 1 and found[0]["type"] == "text":
+        return str(found[0]["text"])
+    return found
+
+
+def _usage(told: types.GenerateContentResponseUsageMetadata | None) -> Usage | None:
+    """Gemini counts reasoning apart from the answer, and what was cached with the rest."""
+    if told is None:
+        return None
+    thought = told.thoughts_token_count or 0
+    return Usage(
+        input_tokens=(told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0),
+        output_tokens=(told.candidates_token_count or 0) + thought,
+        cached_read_tokens=told.cached_content_token_count or 0,
+        reasoning_tokens=thought,
+    )
+
 
 PROVIDER: Final = "Google"
 

@@ -1,17 +1,27 @@
-"""OpenAI's models by the Responses API, without state there.  Needs ``helix-temporal[openai]``."""
+"""The items of OpenAI's Responses API: messages as it takes them, and what its answer says.  Pure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import openai
 
-from helix_temporal.adapters._common import clean
-from helix_temporal.adapters._openai import PROVIDER, CacheBy, told_error
-from helix_temporal.adapters._openai_model import OpenAIModel
-from helix_temporal.adapters._openai_responses_wire import NAME, read_response, wire_input, wire_tools
-from helix_temporal.adapters._wire import cut_off
-from helix_temporal.models._json import JsonObject
+from helix_temporal.adapters._answers import finish_of, remembering, sent_arguments_text, sent_name, tool_call
+from helix_temporal.adapters._http import cut_off
+from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._openai import (
+    PROVIDER,
+    CacheBy,
+    OpenAIModel,
+    breakpoint_of,
+    count,
+    data_url,
+    file_id,
+    is_image,
+    not_shown,
+    schema_of,
+    told_error,
+)
 from helix_temporal.models.agents import (
     ModelEvent,
     ModelRequest,
@@ -20,7 +30,213 @@ from helix_temporal.models.agents import (
     TextDelta,
     ToolArgumentsDelta,
     ToolCallStarted,
+    ToolSpec,
 )
+from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, thinking
+from helix_temporal.models.messages import text as text_part
+
+NAME: Final = "openai_responses"
+
+_INCOMPLETE: Final = {
+    "max_output_tokens": Finish.LENGTH,
+    "max_messages": Finish.LENGTH,
+    "content_filter": Finish.CONTENT_FILTER,
+}
+
+
+# -- what is sent
+
+
+def wire_input(request: ModelRequest, *, breakpoints: bool = False) -> list[JsonObject]:
+    """The messages as items of the provider's."""
+    items: list[JsonObject] = []
+    for each in outgoing(request.messages, NAME, _raw_ids):
+        items += _wire_message(each, breakpoints)
+    return items
+
+
+def _raw_ids(raw: Any) -> Iterable[str]:
+    return (item["call_id"] for item in raw if item.get("type") == "function_call")
+
+
+def _wire_message(each: Outgoing, breakpoints: bool) -> list[JsonObject]:
+    message = each.message
+    match message.role:
+        case "assistant":
+            return wire_answer(message) if each.raw is None else _usable(each.raw)
+        case "user":
+            return [{"role": "user", "content": _wire_content(message, breakpoints)}]
+        case "system":
+            return [{"role": "developer", "content": message.text}]
+        case "tool":
+            return [
+                {
+                    "type": "function_call_output",
+                    "call_id": message.tool_call_id or "",
+                    "output": _wire_content(message, breakpoints),
+                }
+            ]
+        case _:
+            return []
+
+
+def _usable(items: Sequence[JsonObject]) -> list[JsonObject]:
+    """The provider's items without reasoning that it would refuse.
+
+    Nothing is stored there, so that it knows reasoning only by its encrypted content; and reasoning that
+    nothing follows in its answer, because that was cut, is refused, too.
+    """
+    last = max((at for at, item in enumerate(items) if item.get("type") != "reasoning"), default=-1)
+    return [
+        item
+        for at, item in enumerate(items)
+        if item.get("type") != "reasoning" or (at < last and item.get("encrypted_content"))
+    ]
+
+
+def wire_answer(message: Message) -> list[JsonObject]:
+    """An answer as items, of its text and its calls."""
+    items: list[JsonObject] = []
+    if message.text or not message.tool_calls:
+        items.append({"role": "assistant", "content": message.text})
+    return items + [
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": sent_name(call.name),
+            "arguments": sent_arguments_text(call),
+        }
+        for call in message.tool_calls
+    ]
+
+
+def _wire_content(message: Message, breakpoints: bool) -> str | list[Any]:
+    if isinstance(message.content, str):
+        return message.content
+    wired = ((part, _wire_part(part)) for part in message.content)
+    return [new | breakpoint_of(part, breakpoints) for part, new in wired if new is not None] or ""
+
+
+def _wire_part(part: JsonObject) -> JsonObject | None:
+    if part.get("type") == "text":
+        return {"type": "input_text", "text": str(part.get("text", ""))}
+    if is_image(part):
+        url = data_url(part, "image/png") or part.get("url")
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if part.get("type") == "file" and (file := _wire_file(part)) is not None:
+        return file
+    said = not_shown(part)
+    return None if said is None else {"type": "input_text", "text": said}
+
+
+def _wire_file(part: JsonObject) -> JsonObject | None:
+    if part.get("data"):
+        return {
+            "type": "input_file",
+            "filename": part.get("name") or "file",
+            "file_data": data_url(part, "application/octet-stream"),
+        }
+    if file_id(part):
+        image = str(part.get("media_type", "")).startswith("image/")
+        kind: JsonObject = {"type": "input_image", "detail": "auto"} if image else {"type": "input_file"}
+        return kind | {"file_id": file_id(part)}
+    if part.get("url"):
+        return {"type": "input_file", "file_url": part["url"]}
+    return None
+
+
+def wire_tools(tools: Sequence[ToolSpec]) -> list[JsonObject]:
+    """The tools as the provider takes them."""
+    return [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": schema_of(tool),
+            # Otherwise it refuses schemas with optional fields.
+            "strict": False,
+        }
+        for tool in tools
+    ]
+
+
+# -- what comes back
+
+
+def read_response(response: JsonObject, items: Sequence[JsonObject]) -> ModelResponse:
+    """The answer in our form; ``items`` are those of it that came one by one."""
+    output = response.get("output")
+    raw: Any = output if isinstance(output, list) and output else list(items)
+    status, reason = _ended(response)
+    calls = tuple(_calls(raw, cut=reason == "max_output_tokens"))
+    refused = any(part.get("type") == "refusal" for part in _said(raw))
+    finish = _INCOMPLETE.get(reason, Finish.STOP)
+    return remembering(
+        NAME,
+        ModelResponse(
+            content=_content(raw),
+            tool_calls=calls,
+            usage=usage_of(response.get("usage")),
+            stop_reason=reason or status or None,
+            finish=Finish.REFUSAL if refused else finish_of(finish, calls),
+        ),
+        raw,
+        wire_answer,
+    )
+
+
+def _ended(response: JsonObject) -> tuple[str, str]:
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    return str(response.get("status") or ""), str(reason or "")
+
+
+def _calls(items: Sequence[JsonObject], *, cut: bool) -> Iterator[ToolCall]:
+    for at, item in enumerate(items):
+        if item.get("type") == "function_call":
+            last = cut and at == len(items) - 1
+            yield tool_call(str(item["call_id"]), str(item["name"]), item.get("arguments", ""), cut=last)
+
+
+def _said(items: Sequence[JsonObject]) -> Iterator[dict[str, Any]]:
+    for item in items:
+        content = item.get("content")
+        if item.get("type") == "message" and isinstance(content, list):
+            yield from (part for part in content if isinstance(part, dict))
+
+
+def _content(items: Sequence[JsonObject]) -> str | list[JsonObject]:
+    text = "".join(str(part.get("text") or part.get("refusal") or "") for part in _said(items))
+    reasoning = "\n\n".join(each for item in items for each in _reasoning(item))
+    if not reasoning:
+        return clean(text)
+    shown = [thinking(clean(reasoning))]
+    return [*shown, text_part(clean(text))] if text else shown
+
+
+def _reasoning(item: JsonObject) -> Iterator[str]:
+    if item.get("type") != "reasoning":
+        return
+    for name in ("summary", "content"):
+        parts = item.get(name)
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and part.get("text"):
+                yield str(part["text"])
+
+
+def usage_of(usage: object) -> Usage | None:
+    """What the call used; None if the provider does not say."""
+    if not isinstance(usage, dict):
+        return None
+    return Usage(
+        input_tokens=count(usage, "input_tokens"),
+        output_tokens=count(usage, "output_tokens"),
+        cached_read_tokens=count(usage, "input_tokens_details", "cached_tokens"),
+        cached_write_tokens=count(usage, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
+    )
+
 
 _OURS: Final = frozenset(
     {"input", "instructions", "stream", "store", "previous_response_id", "conversation", "background"}

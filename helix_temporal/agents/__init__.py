@@ -1,15 +1,5 @@
 """Agents: what answers in a session, and the tools it may use."""
 
-from helix_temporal.agents._agent import (
-    Agent,
-    AgentRegistry,
-    Hooks,
-    Instructions,
-    InstructionsContext,
-)
-from helix_temporal.agents._client_tool import ask_user, client_tool
-from helix_temporal.agents._compaction import Compaction
-from helix_temporal.agents._context import ContextPolicy, choose_context, repair
 from helix_temporal.agents._conversation import (
     Conversation,
     ExpectedMessage,
@@ -18,32 +8,37 @@ from helix_temporal.agents._conversation import (
     parse_conversation,
     read_conversation,
 )
-from helix_temporal.agents._model import Model, StreamingModel, complete
 from helix_temporal.agents._replay import replay_agent
-from helix_temporal.agents._scripted import ScriptedModel
-from helix_temporal.agents._subagent import AgentTool, agent_tool
-from helix_temporal.agents._tokens import CountTokens, estimate_tokens
-from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome, tool
+from helix_temporal.agents.agent import Agent, AgentRegistry, Hooks, Instructions, InstructionsContext
+from helix_temporal.agents.context import (
+    Compaction,
+    ContextPolicy,
+    CountTokens,
+    choose_context,
+    estimate_tokens,
+    repair,
+)
+from helix_temporal.agents.model import Model, ScriptedModel, StreamingModel, complete
+from helix_temporal.agents.subagents import AgentTool, agent_tool
+from helix_temporal.agents.tools import Tool, ToolContext, ToolOutcome, ask_user, client_tool, tool
 from helix_temporal.models.agents import (
+    AfterUserMessage,
     AgentFacts,
+    BeforeUserMessage,
+    HookEvent,
     HookFacts,
     InstructionsMode,
     ModelEvent,
     ModelRequest,
     ModelResponse,
     ReasoningDelta,
+    SessionEnded,
+    SessionStarted,
     TextDelta,
     ToolArgumentsDelta,
     ToolCallStarted,
     ToolFacts,
     ToolSpec,
-)
-from helix_temporal.models.hooks import (
-    AfterUserMessage,
-    BeforeUserMessage,
-    HookEvent,
-    SessionEnded,
-    SessionStarted,
     TurnCompleted,
     UserMessageDecision,
 )

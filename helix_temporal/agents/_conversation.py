@@ -18,7 +18,7 @@ from helix_temporal.agents._openai_chat import (
     text_of,
 )
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models._json import JsonObject, canonical
+from helix_temporal.models.base import JsonObject, canonical
 from helix_temporal.models.messages import ToolCall
 
 

@@ -4,9 +4,9 @@ from typing import Final, NoReturn
 
 import orjson
 
-from helix_temporal.agents._checks import NAME
+from helix_temporal.agents.checks import NAME
 from helix_temporal.errors import HelixError, InvalidMessageError
-from helix_temporal.models._json import JsonObject, check_json
+from helix_temporal.models.base import JsonObject, check_json
 from helix_temporal.models.messages import ToolCall
 
 Content = str | list[JsonObject]

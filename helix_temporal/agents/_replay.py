@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from helix_temporal.agents._agent import Agent
-from helix_temporal.agents._context import ContextPolicy
 from helix_temporal.agents._conversation import Conversation, Turn, result_key
-from helix_temporal.agents._scripted import ScriptedModel
-from helix_temporal.agents._tool import Tool, ToolContext, ToolOutcome
+from helix_temporal.agents.agent import Agent
+from helix_temporal.agents.context import ContextPolicy
+from helix_temporal.agents.model import ScriptedModel
+from helix_temporal.agents.tools import Tool, ToolContext, ToolOutcome
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import Message, Usage
 

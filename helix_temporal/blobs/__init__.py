@@ -1,5 +1,5 @@
 """Blob stores: immutable objects and one kind of mutable one, replaced by compare-and-swap."""
 
-from helix_temporal.blobs._protocol import Blob, BlobInfo, BlobStore, ConditionFailedError
+from helix_temporal.blobs.protocol import Blob, BlobInfo, BlobStore, ConditionFailedError
 
 __all__ = ["Blob", "BlobInfo", "BlobStore", "ConditionFailedError"]

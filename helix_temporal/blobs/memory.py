@@ -4,9 +4,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
-from helix_temporal.blobs._checks import check_conditions, check_key, check_prefix, etag_of
-from helix_temporal.blobs._probe import prove_conditional_writes
-from helix_temporal.blobs._protocol import Blob, BlobInfo, ConditionFailedError
+from helix_temporal.blobs.probe import prove_conditional_writes
+from helix_temporal.blobs.protocol import (
+    Blob,
+    BlobInfo,
+    ConditionFailedError,
+    check_conditions,
+    check_key,
+    check_prefix,
+    etag_of,
+)
 
 
 class MemoryBlobs:

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from helix_temporal.activities.executions import TemporalExecutions
+from helix_temporal.activities.deletion import TemporalExecutions
 from helix_temporal.backends import Backends
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
-from helix_temporal.models.cleanup import (
+from helix_temporal.models.maintenance import (
     DAY_MS,
     AgeCleanupSummary,
     CleanupError,

@@ -5,16 +5,11 @@ test wipes, kills and restarts.  Everything here is synchronous: in async code e
 or in a thread.
 """
 
-from helix_temporal.devstack._errors import (
-    DevStackError,
-    PortTakenError,
-    ServerMissingError,
-    ServerStartError,
-)
-from helix_temporal.devstack._ports import Ports
-from helix_temporal.devstack._server import LocalServer
+from helix_temporal.devstack.errors import DevStackError, PortTakenError, ServerMissingError, ServerStartError
 from helix_temporal.devstack.postgres import PostgresEndpoint
+from helix_temporal.devstack.programs import Ports
 from helix_temporal.devstack.seaweedfs import S3Endpoint
+from helix_temporal.devstack.servers import LocalServer
 from helix_temporal.devstack.stack import REDIS_CLUSTER, SERVICES, Stack, start_stack
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.devstack.valkey import RedisEndpoint, Valkey, start_valkey, start_valkey_cluster

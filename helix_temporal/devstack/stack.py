@@ -1,4 +1,4 @@
-"""All servers together: started side by side, from addresses given by environment where there are any."""
+"""Endpoints from and to environment variables, by the names that `Settings.from_env` reads."""
 
 import re
 import threading
@@ -8,16 +8,107 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
-from helix_temporal.devstack import _given, postgres, seaweedfs, temporal, valkey
-from helix_temporal.devstack._errors import ServerMissingError, ServerStartError
-from helix_temporal.devstack._place import open_place
-from helix_temporal.devstack._ports import Ports
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import postgres, seaweedfs, servers, temporal, valkey
+from helix_temporal.devstack.errors import ServerMissingError, ServerStartError
 from helix_temporal.devstack.postgres import PostgresEndpoint
-from helix_temporal.devstack.seaweedfs import S3Endpoint
+from helix_temporal.devstack.programs import Ports
+from helix_temporal.devstack.seaweedfs import REGION, S3Endpoint
+from helix_temporal.devstack.servers import LocalServer, Place, open_place
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.devstack.valkey import RedisEndpoint
+
+Endpoint = TemporalEndpoint | RedisEndpoint | PostgresEndpoint | S3Endpoint
+
+ADDRESS_VARIABLES: Final[Mapping[str, str]] = {
+    "temporal": "HELIX_TEMPORAL_ADDRESS",
+    "redis": "HELIX_REDIS_URL",
+    "redis-cluster": "HELIX_REDIS_CLUSTER_URL",
+    "postgres": "HELIX_POSTGRES_DSN",
+    "s3": "HELIX_S3_ENDPOINT",
+}
+_DEFAULT_PORTS: Final = {
+    "redis": 6379,
+    "rediss": 6379,
+    "postgresql": 5432,
+    "postgres": 5432,
+    "http": 80,
+    "https": 443,
+}
+
+
+def given_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint | None:
+    """The server that the environment names, or None.
+
+    Raises:
+        ServerMissingError: It names one where nobody listens, or only half of what it takes.
+    """
+    variable = ADDRESS_VARIABLES[name]
+    address = environment.get(variable)
+    if not address:
+        return None
+    _require_listener(name, variable, address)
+    make: dict[str, Callable[[], Endpoint]] = {
+        "temporal": lambda: TemporalEndpoint(
+            address, environment.get("HELIX_TEMPORAL_NAMESPACE") or "default"
+        ),
+        "redis": lambda: RedisEndpoint(address),
+        "redis-cluster": lambda: RedisEndpoint(address),
+        "postgres": lambda: PostgresEndpoint(address),
+        "s3": lambda: _given_bucket(address, environment),
+    }
+    return make[name]()
+
+
+def environment_variables(name: str, given_endpoint: Endpoint) -> dict[str, str]:
+    """The variables that name an endpoint."""
+    match given_endpoint:
+        case TemporalEndpoint():
+            return {
+                "HELIX_TEMPORAL_ADDRESS": given_endpoint.address,
+                "HELIX_TEMPORAL_NAMESPACE": given_endpoint.namespace,
+            }
+        case RedisEndpoint():
+            mode = "true" if name == "redis-cluster" else "false"
+            return {"HELIX_REDIS_URL": given_endpoint.url, "HELIX_REDIS_CLUSTER": mode}
+        case PostgresEndpoint():
+            return {"HELIX_POSTGRES_DSN": given_endpoint.dsn}
+        case S3Endpoint():
+            found = {
+                "HELIX_S3_ENDPOINT": given_endpoint.endpoint,
+                "HELIX_S3_BUCKET": given_endpoint.bucket,
+                "HELIX_S3_REGION": given_endpoint.region,
+                "HELIX_S3_ACCESS_KEY": given_endpoint.access_key,
+                "HELIX_S3_SECRET_KEY": given_endpoint.secret_key,
+            }
+            return {variable: value for variable, value in found.items() if value}
+
+
+def _given_bucket(address: str, environment: Mapping[str, str]) -> S3Endpoint:
+    bucket = environment.get("HELIX_S3_BUCKET")
+    if not bucket:
+        raise ServerMissingError(
+            "HELIX_S3_ENDPOINT is set but HELIX_S3_BUCKET is not; name a bucket that exists"
+        )
+    return S3Endpoint(
+        address,
+        bucket,
+        environment.get("HELIX_S3_REGION") or REGION,
+        environment.get("HELIX_S3_ACCESS_KEY"),
+        environment.get("HELIX_S3_SECRET_KEY"),
+    )
+
+
+def _require_listener(name: str, variable: str, address: str) -> None:
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    if parts.hostname and port and not servers.tcp_answers(parts.hostname, port):
+        raise ServerMissingError(
+            f"{variable} names {name} at {parts.hostname}:{port}, where nobody listens;"
+            f" start it there, or unset {variable} to have a local one started"
+        )
+
 
 SERVICES: Final = frozenset({"temporal", "redis", "postgres", "s3"})
 """What a stack starts by default."""
@@ -25,7 +116,6 @@ SERVICES: Final = frozenset({"temporal", "redis", "postgres", "s3"})
 REDIS_CLUSTER: Final = "redis-cluster"
 """Three more Valkey servers, only where asked for."""
 
-Endpoint = TemporalEndpoint | RedisEndpoint | PostgresEndpoint | S3Endpoint
 _E = TypeVar("_E", bound=Endpoint)
 Ready = Callable[[str, float], None]
 """Called from the starting threads with a service's name and the seconds it took."""
@@ -98,7 +188,7 @@ class Stack:
         variables: dict[str, str] = {}
         # In reverse, "redis" comes after "redis-cluster" and is the one that stays.
         for name in services or sorted(self._endpoints, reverse=True):
-            variables |= _given.variables(name, self._any(name))
+            variables |= environment_variables(name, self._any(name))
         return variables
 
     def _get(self, name: str, kind: type[_E]) -> _E:
@@ -115,7 +205,7 @@ class Stack:
         if name not in SERVICES | {REDIS_CLUSTER}:
             raise ServerMissingError(f"there is no service {name!r}; choose from {sorted(SERVICES)}")
         started = time.monotonic()
-        endpoint = _given.endpoint(name, self._place.environment)
+        endpoint = given_endpoint(name, self._place.environment)
         if endpoint is None:
             try:
                 endpoint = self._start(name)

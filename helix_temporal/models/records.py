@@ -1,9 +1,4 @@
-"""Heads, and records: messages as the opaque bytes that stores keep.
-
-A record is ``kind (1 byte) · length of the id (2 bytes, big endian) · id · body``.  In a Redis field
-and in a segment each record is preceded by its length in 4 bytes, big endian, so the two tiers copy
-bytes and never parse a body.
-"""
+"""Heads, and records: messages as the opaque bytes that stores keep."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -12,7 +7,7 @@ from typing import Annotated, Final, NamedTuple, overload
 from pydantic import Field
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models._base import Model
+from helix_temporal.models.base import Model
 
 Position = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """A place in a thread: messages are numbered from 0."""

@@ -9,10 +9,8 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._base import KnownFields, Model
-from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.children import ParentLink, Wake
+from helix_temporal.models.base import CheckedObject, KnownFields, Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
@@ -24,7 +22,15 @@ from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC04
 from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
-from helix_temporal.models.suspensions import AnsweredCall, ChildWait, KnownCall, PendingCall, WaitingCall
+from helix_temporal.models.waiting import (
+    AnsweredCall,
+    ChildWait,
+    KnownCall,
+    ParentLink,
+    PendingCall,
+    WaitingCall,
+    Wake,
+)
 
 MAX_VALUES_BYTES: Final = 64 * 1024
 """The application's values travel through workflows: as JSON they may not be larger."""

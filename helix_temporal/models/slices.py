@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._base import Changes, Model
-from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.base import Changes, CheckedObject, Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Usage, UserMessage
 from helix_temporal.models.records import Epoch, Head, Position
-from helix_temporal.models.suspensions import AnsweredCall, Suspension
+from helix_temporal.models.waiting import AnsweredCall, Suspension
 
 ArchiveMode = Literal["eventual", "required"]
 """Whether an answer may be given before it is archived."""

@@ -13,8 +13,7 @@ from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, 
 from pydantic.alias_generators import to_camel
 
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError
-from helix_temporal.models._base import Changes, Model
-from helix_temporal.models._json import CheckedObject, CheckedValue, check_json, check_text
+from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, Model, check_json, check_text
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import EMPTY, Head
 

@@ -6,12 +6,12 @@ default never changes, since fields that were not set are not written.
 
 from pydantic import Field, JsonValue
 
-from helix_temporal.models._base import Model
-from helix_temporal.models._json import CheckedObject
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.children import ParentLink
+from helix_temporal.models.base import CheckedObject, Model
 from helix_temporal.models.ids import Id
+from helix_temporal.models.messages import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.messages import Finish, ToolCall, Usage
+from helix_temporal.models.messages import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.sessions import (
     Answered,
@@ -29,9 +29,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.slices import ArchiveMode, SessionOptions, TakenBack
 from helix_temporal.models.states import Millis, SessionProperties, TracingContext
-from helix_temporal.models.suspensions import AnsweredCall, KnownCall, Suspension, WaitingCall
-from helix_temporal.models.tool_results import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.tool_results import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
+from helix_temporal.models.waiting import AnsweredCall, KnownCall, ParentLink, Suspension, WaitingCall
 
 
 class OpenSessionInput(Model):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from helix_temporal.models.chunks import (
+from helix_temporal.models.streams import (
     ChunkBase,
     Output,
     RunEnded,
@@ -20,6 +20,7 @@ from helix_temporal.models.chunks import (
     StepCommitted,
     StepDiscarded,
     StepStarted,
+    StoredChunk,
     StreamResync,
     Suspended,
     TextDelta,
@@ -29,7 +30,6 @@ from helix_temporal.models.chunks import (
     ToolEnd,
     ToolStart,
 )
-from helix_temporal.models.streams import StoredChunk
 
 
 @dataclass(slots=True)

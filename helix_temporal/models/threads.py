@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helix_temporal.models._base import Model
-from helix_temporal.models._json import CheckedObject
+from helix_temporal.models.base import CheckedObject, Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position

@@ -10,19 +10,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from helix_temporal.models._amounts import (
+from helix_temporal.models.base import (
     Amount,
     Cost,
     Count,
+    KnownFields,
     Label,
     Milliseconds,
+    Model,
     Name,
     SmallCount,
     Sum,
     Text,
     Whole,
 )
-from helix_temporal.models._base import KnownFields, Model
 from helix_temporal.models.ids import Id
 
 UsageKind = Literal["tokens", "tool", "subagent", "custom"]

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from helix_temporal.errors import HelixError, SessionNotFoundError, StaleStateError, StoreUnavailableError
-from helix_temporal.models.cleanup import (
+from helix_temporal.models.maintenance import (
     AgeCleanupSummary,
     CleanupError,
     CleanUpExpiredInput,
     CleanUpOldInput,
     CleanupSummary,
 )
-from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.models.states import TERMINAL, CasConflict, SessionState, SessionStatus, is_past
+from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.executions import Executions
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider

@@ -3,8 +3,8 @@
 from helix_temporal.errors import SessionNotFoundError, StaleStateError
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.queries import MAX_LIMIT
 from helix_temporal.models.states import CreateSession, ForkOrigin, SessionProperties, SessionState
+from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.sessions import SessionStore
 

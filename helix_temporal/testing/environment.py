@@ -16,7 +16,7 @@ from temporalio.testing import WorkflowEnvironment
 from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.devstack._binaries import find
+from helix_temporal.devstack.programs import find
 from helix_temporal.devstack.temporal import TEST_SERVER
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions

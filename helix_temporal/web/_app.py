@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helix_temporal._streaming import After, Until
 from helix_temporal.client import SessionClient
+from helix_temporal.client._streams import After, Until
 from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
@@ -30,10 +30,10 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from helix_temporal.models._json import dumps
-from helix_temporal.models.chunks import RunEnded
+from helix_temporal.models.base import dumps
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.streams import RunEnded
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.web._events import EventStream, failure, frames
 
 T = TypeVar("T", bound=BaseModel)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models._json import dumps
+from helix_temporal.models.base import dumps
 from helix_temporal.models.streams import StoredChunk
 
 RETRY_MS: Final = 1000

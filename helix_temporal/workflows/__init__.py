@@ -1,17 +1,18 @@
 """The deterministic side: a session workflow ready to use, and its parts to embed."""
 
-from helix_temporal.workflows._cleanup import CleanupWorkflow
-from helix_temporal.workflows._hooks import SessionHooks
-from helix_temporal.workflows._keeper import KeepWorkflow
-from helix_temporal.workflows._look import LookReply, LookRequest, LookWorkflow
-from helix_temporal.workflows._maintenance import SweepWorkflow
-from helix_temporal.workflows._session import AgentSession
-from helix_temporal.workflows._session_store import SessionStoreCalls
-from helix_temporal.workflows._stores import CheckpointCalls, LockCalls, UsageCalls
-from helix_temporal.workflows._thread import ThreadReply, ThreadRequest, ThreadWorkflow
-from helix_temporal.workflows._waking import WakeWorkflow
-from helix_temporal.workflows._workflow import SessionWorkflow
 from helix_temporal.workflows.calls import call
+from helix_temporal.workflows.hooks import SessionHooks
+from helix_temporal.workflows.maintenance import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
+from helix_temporal.workflows.reads import (
+    LookReply,
+    LookRequest,
+    LookWorkflow,
+    ThreadReply,
+    ThreadRequest,
+    ThreadWorkflow,
+)
+from helix_temporal.workflows.session import AgentSession, SessionWorkflow
+from helix_temporal.workflows.stores import CheckpointCalls, LockCalls, SessionStoreCalls, UsageCalls
 
 WORKFLOWS = (
     SessionWorkflow,

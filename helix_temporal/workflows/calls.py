@@ -1,25 +1,519 @@
-"""One function for workflows of one's own that calls any activity of the pack."""
+"""The only place where workflow code starts activities: time-outs, retries, typed errors."""
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from temporalio import activity, exceptions, workflow
-from temporalio.exceptions import ActivityError, ApplicationError
-
-from helix_temporal.activities._limits import limits_of
-from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.sessions import CallPolicy
-from helix_temporal.workflows._calls import (
-    OPEN_POLICY,
-    TemporalCalls,
-    run_to_completion,
-    typed,
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
+from temporalio.worker import (
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
 )
 
-I = TypeVar("I")  # noqa: E741 — the input of an activity
+from helix_temporal import errors
+from helix_temporal.activities import SessionActivities, ThreadActivities
+from helix_temporal.activities._runtime import limits_of
+from helix_temporal.activities.rewinds import TakeBacks
+from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.errors import NotServedError, StoreUnavailableError
+from helix_temporal.models.agents import AgentFacts, HookEvent, ToolFacts, UserMessageDecision
+from helix_temporal.models.deployments import deployment_name
+from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    CallPolicy,
+    FailingCall,
+    SetPropertiesInput,
+    SetPropertiesResult,
+)
+from helix_temporal.models.steps import (
+    AgentFactsInput,
+    EndTurnInput,
+    LoadAnswerInput,
+    OpenSessionInput,
+    OpenSessionResult,
+    RunStepInput,
+    RunStepResult,
+    SaveValuesInput,
+    SaveValuesResult,
+    ToolInput,
+    ToolResult,
+)
+from helix_temporal.models.threads import (
+    EvictThreadResult,
+    FlushThreadInput,
+    FlushThreadResult,
+    ThreadEpochInput,
+)
+from helix_temporal.models.waiting import ChildWait, ParentLink, TakenUpInput
+from helix_temporal.workflows.clock import now_ms
+from helix_temporal.workflows.subagents import Children, ChildWaits
+
 R = TypeVar("R")
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 5.0
+
+
+elsewhere: Final[ContextVar[bool]] = ContextVar("helixelsewhere", default=False)
+"""The activity that is scheduled now must not run at the worker that has this workflow in its cache."""
+
+
+class RollOuts:
+    """Remembers which activities are waited for, so that the session's status can name them."""
+
+    def __init__(self) -> None:
+        self._missing: dict[int, FailingCall] = {}
+        self._made = 0
+
+    @property
+    def failing(self) -> tuple[FailingCall, ...]:
+        """The calls that wait for a worker that has their activity."""
+        return tuple(self._missing.values())
+
+    async def until_served(self, call: Callable[[], Awaitable[R]], what: str, seconds: float) -> R:
+        """The result of an activity, once a worker has it.
+
+        Args:
+            call: Schedules the activity.
+            what: Names it for people.
+            seconds: How long other workers are tried.
+
+        Raises:
+            NotServedError: None had it in that time.
+        """
+        since, pause, rounds, number = now_ms(), _FIRST_PAUSE, 0, self._made
+        self._made += 1
+        try:
+            while True:
+                try:
+                    return await call()
+                except ActivityError as error:
+                    if not is_not_registered(error):
+                        raise
+                    rounds += 1
+                    if now_ms() - since >= 1000 * seconds:
+                        raise _not_served(what, error, seconds) from error
+                    self._missing[number] = FailingCall(
+                        activity=error.activity_type,
+                        attempt=rounds + 1,
+                        error=f"{NotServedError.__name__}: {_not_served(what, error, seconds)}",
+                        worker=error.identity,
+                        since=since,
+                    )
+                await workflow.sleep(timedelta(seconds=pause))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                elsewhere.set(True)
+        finally:
+            elsewhere.set(False)
+            self._missing.pop(number, None)
+
+
+def is_not_registered(error: ActivityError) -> bool:
+    """Whether the worker that was asked has no activity of that name."""
+    cause = error.cause
+    named = isinstance(cause, ApplicationError) and cause.type == "NotFoundError"
+    return named and "is not registered on this worker" in str(cause)
+
+
+def _not_served(what: str, error: ActivityError, seconds: float) -> NotServedError:
+    return NotServedError(
+        f"{what} is not known to the worker that was asked ({error.identity}); "
+        f"other workers are asked for {seconds:g} s"
+    )
+
+
+OPEN_POLICY = CallPolicy()
+"""Until the open has brought the worker's own."""
+_LAST_ATTEMPT: Final = 60.0
+"""Seconds after a roll-out's time, in which a worker says that nobody has what is missing."""
+
+
+class Calls(Protocol):
+    """What a session does outside itself.  Typed errors come as what they are."""
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """Open the session's thread.
+
+        Raises:
+            OpenedAllTheSame: It was cancelled meanwhile.
+        """
+        ...
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """One model call and everything around it."""
+        ...
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """Commit tool results without a model call."""
+        ...
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+        """One tool call; raises `ToolFailedError` when all attempts failed.
+
+        Of a sub-agent that sleeps, since it waits for people, it comes without a result.
+        """
+        ...
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """What a worker says of the agent that has these tools."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def new_id(self) -> str:
+        """A message id, the same on replay."""
+        ...
+
+    def patched(self, change: str, /) -> bool:
+        """Whether this execution knows of a change: false where one from before it is replayed."""
+        ...
+
+
+class ToolFailedError(Exception):
+    """A tool failed for good; its text is for the model."""
+
+
+class OpenedAllTheSame(asyncio.CancelledError):
+    """Cancelled while a thread was being opened; it is open now, and has to be archived and dropped."""
+
+    def __init__(self, opened: OpenSessionResult) -> None:
+        super().__init__()
+        self.opened = opened
+
+
+class TemporalCalls:
+    """`Calls` by activities of this worker's task queue, and child workflows for sub-agents.
+
+    Args:
+        parent: Whose sub-agent the session is.
+    """
+
+    def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
+        self.policy, self.roll_outs = policy, RollOuts()
+        self.children = Children(parent, self.taken_up, ChildWaits(self.workflow_id))
+
+    def workflow_id(self, session_id: str) -> str:
+        """The workflow id of a session of this deployment."""
+        return workflow_id(session_id, deployment_name(self.policy.deployment))
+
+    async def open(self, request: OpenSessionInput) -> OpenSessionResult:
+        """As `Calls.open`.
+
+        A cancel waits for its end: whoever cleans up must know the epoch that it took.
+        """
+        cancels: list[bool] = []
+        # What children of an aborted turn still do, they do before the turn is cut; a reset cuts nothing.
+        cut = None if request.reopen is None or request.reopen.reset else request
+        await self.children.ended(lambda: cancels.append(True), cut)
+        if off := self.children.taken_cut():
+            request = request.model_copy(update={"cut_children": off})
+        options = self.store_options(beats=True)
+        if request.reopen is None:
+            # Its worker may lack the agent; how long others are tried, only a worker's settings say.
+            longest = max(self.policy.store_schedule_to_close, self.policy.roll_out + _LAST_ATTEMPT)
+            options["schedule_to_close_timeout"] = timedelta(seconds=longest)
+        handle = workflow.start_activity_method(SessionActivities.open, request, **options)
+        try:
+            opened = await typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
+        except Exception as error:
+            if cancels:
+                raise asyncio.CancelledError from error
+            raise
+        if cancels:
+            raise OpenedAllTheSame(opened)
+        return opened
+
+    async def run_step(self, request: RunStepInput) -> RunStepResult:
+        """As `Calls.run_step`."""
+        return await typed(
+            workflow.execute_activity_method(SessionActivities.run_step, request, **self.model_options())
+        )
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """As `Calls.end_turn`."""
+        return await typed(
+            workflow.execute_activity_method(SessionActivities.end_turn, request, **self.model_options())
+        )
+
+    async def load_answer(self, thread_id: str, answer: AnswerRef) -> str | None:
+        """Text of an answer that was given before; None if it is too long."""
+        request = LoadAnswerInput(thread_id=thread_id, answer=answer)
+        return (
+            await typed(
+                workflow.execute_activity_method(
+                    SessionActivities.load_answer, request, **self.store_options()
+                )
+            )
+        ).text
+
+    async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
+        """Set properties of the session in the session store."""
+        return await typed(
+            workflow.execute_activity_method(
+                SessionActivities.set_properties, request, **self.store_options()
+            )
+        )
+
+    async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
+        """Where a request to take turns back cuts the thread."""
+        return await typed(
+            workflow.execute_activity_method(
+                TakeBacks.plan_take_back, request, **self.store_options(beats=True)
+            )
+        )
+
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+        """As `Calls.run_tool`."""
+        if facts.kind == "agent":
+            return await self.children.run(facts, request)
+        limit = facts.schedule_to_close
+
+        once = facts.start_to_close or self.policy.tool_start_to_close
+        silent = facts.heartbeat or self.policy.heartbeat
+
+        async def attempt() -> ToolResult:
+            outcome: ToolResult = await workflow.execute_activity(
+                facts.activity,
+                request,
+                result_type=ToolResult,
+                start_to_close_timeout=timedelta(seconds=once),
+                schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
+                heartbeat_timeout=timedelta(seconds=silent),
+                retry_policy=self._retry(maximum_attempts=facts.max_attempts),
+                summary=facts.name,
+            )
+            return outcome
+
+        what = f"tool {facts.name!r} of agent {request.agent!r}"
+        try:
+            return await self.roll_outs.until_served(
+                attempt, what, min(self.policy.roll_out, limit or self.policy.roll_out)
+            )
+        except errors.NotServedError as error:
+            raise ToolFailedError(str(error)) from error
+        except ActivityError as error:
+            if asyncio_cancelled(error):
+                raise asyncio.CancelledError from error
+            said = {
+                TimeoutType.START_TO_CLOSE: late(facts.name, once),
+                TimeoutType.SCHEDULE_TO_CLOSE: f"{late(facts.name, limit or 0)}, with all attempts",
+                TimeoutType.HEARTBEAT: f"tool {facts.name!r}: no sign of life for {silent:g} s",
+            }
+            raise ToolFailedError(_reason(error, said)) from error
+
+    async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
+        """As `Calls.agent_facts`."""
+        options = self.store_options()
+        options["schedule_to_close_timeout"] = timedelta(seconds=self.policy.roll_out + _LAST_ATTEMPT)
+        return await typed(
+            workflow.execute_activity_method(SessionActivities.agent_facts, request, **options)
+        )
+
+    async def taken_up(self, request: TakenUpInput) -> bool:
+        """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
+        call = workflow.execute_activity_method(ChildActivities.taken_up, request, **self.store_options())
+        try:
+            return (await typed(call)).taken_up
+        except (ActivityError, errors.HelixError):
+            return True
+
+    async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
+        """Run a hook that is an activity."""
+
+        def attempt() -> Awaitable[UserMessageDecision | None]:
+            return workflow.execute_activity(
+                activity,
+                event,
+                result_type=UserMessageDecision | None,  # type: ignore[arg-type]
+                start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+                retry_policy=self._retry(maximum_attempts=3),
+            )
+
+        # A cancel must not look like a hook that failed.
+        return await typed(self.roll_outs.until_served(attempt, f"hook {activity!r}", self.policy.roll_out))
+
+    async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:
+        """Try once to archive."""
+        return await workflow.execute_activity_method(
+            ThreadActivities.flush,
+            request,
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
+            retry_policy=self._retry(maximum_attempts=1),
+        )
+
+    def start_open(self, request: OpenSessionInput) -> "workflow.ActivityHandle[OpenSessionResult]":
+        """Start opening again, for a finaliser, which awaits it to completion."""
+        return workflow.start_activity_method(SessionActivities.open, request, **self._final(beats=True))
+
+    def start_save(self, request: SaveValuesInput) -> "workflow.ActivityHandle[SaveValuesResult]":
+        """Start saving the application's values; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(SessionActivities.save, request, **self._final())
+
+    def start_flush(self, request: FlushThreadInput) -> "workflow.ActivityHandle[FlushThreadResult]":
+        """Start archiving; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(ThreadActivities.flush, request, **self._final(beats=True))
+
+    def start_evict(self, request: ThreadEpochInput) -> "workflow.ActivityHandle[EvictThreadResult]":
+        """Start dropping the hot record; a finaliser awaits it to completion."""
+        return workflow.start_activity_method(ThreadActivities.evict, request, **self._final())
+
+    async def pause(self, seconds: float) -> None:
+        """As `Calls.pause`: a durable timer."""
+        await workflow.sleep(seconds)
+
+    def new_id(self) -> str:
+        """As `Calls.new_id`."""
+        return workflow.uuid4().hex
+
+    def patched(self, change: str, /) -> bool:
+        """As `Calls.patched`."""
+        return workflow.patched(change)
+
+    # -- options, each call whole: a partial override never drops the rest
+
+    def _retry(self, *, maximum_attempts: int = 0) -> RetryPolicy:
+        return RetryPolicy(
+            initial_interval=timedelta(seconds=self.policy.retry_initial),
+            backoff_coefficient=self.policy.retry_backoff,
+            maximum_interval=timedelta(seconds=self.policy.retry_maximum),
+            maximum_attempts=maximum_attempts,
+        )
+
+    def store_options(self, *, beats: bool = False) -> workflow.ActivityConfig:
+        """For one operation on the stores; ``beats`` if it reports that it is alive."""
+        config = workflow.ActivityConfig(
+            start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
+            schedule_to_close_timeout=timedelta(seconds=self.policy.store_schedule_to_close),
+            retry_policy=self._retry(),
+        )
+        if beats:
+            config["heartbeat_timeout"] = timedelta(seconds=self.policy.heartbeat)
+        return config
+
+    def _final(self, *, beats: bool = False) -> workflow.ActivityConfig:
+        config = self.store_options(beats=beats)
+        config["schedule_to_close_timeout"] = timedelta(seconds=self.policy.finaliser_budget)
+        return config
+
+    def model_options(self) -> workflow.ActivityConfig:
+        """For what may take as long as a model call, and reports that it is alive."""
+        return workflow.ActivityConfig(
+            start_to_close_timeout=timedelta(seconds=self.policy.model_start_to_close),
+            schedule_to_close_timeout=timedelta(seconds=self.policy.model_schedule_to_close),
+            heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
+            retry_policy=self._retry(),
+        )
+
+
+async def typed(call: Awaitable[R]) -> R:
+    """Raise what the activity raised, rather than Temporal's wrapping of it."""
+    try:
+        return await call
+    except ActivityError as error:
+        if asyncio_cancelled(error):
+            raise asyncio.CancelledError from error
+        found = typed_error(error)
+        if found is error:
+            raise  # not "from" itself: its cause says what happened
+        raise found from error
+
+
+def asyncio_cancelled(error: ActivityError) -> bool:
+    """Whether an activity ended because we asked it to."""
+    return isinstance(error.cause, CancelledError)
+
+
+def typed_error(error: ActivityError) -> Exception:
+    """The `HelixError` that an activity raised; other failures stay as they are.
+
+    Where time was up during an attempt, it is what the attempts before had failed by.
+    """
+    cause = error.cause
+    if isinstance(cause, TemporalTimeoutError):
+        cause = cause.cause
+    if not isinstance(cause, ApplicationError) or cause.type is None:
+        return error
+    kind = getattr(errors, cause.type, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.HelixError)):
+        return error
+    facts: dict[str, Any] = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
+    return kind(cause.message, **facts)
+
+
+def late(tool: str, seconds: float) -> str:
+    """What a model is told of a tool that takes too long."""
+    return f"tool {tool!r}: no result within {seconds:g} s"
+
+
+def _reason(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        return cause.message
+    if isinstance(cause, TemporalTimeoutError) and cause.type is not None and cause.type in late:
+        last = f"; before: {cause.cause.message}" if isinstance(cause.cause, ApplicationError) else ""
+        return f"{late[cause.type]}{last}"
+    return type(cause).__name__ if cause else "failed"
+
+
+async def run_to_completion(
+    handle: "workflow.ActivityHandle[R]", on_cancel: Callable[[], None], gives_way: Callable[[], bool]
+) -> R:
+    """Await an activity whatever happens meanwhile; cancels are remembered, not passed on.
+
+    Once it ``gives_way`` the activity is cancelled instead of awaited.  One shield is not enough: the
+    workflow would close before the activity ends.  Loops on a condition only, so that an eviction, which
+    is no `CancelledError`, passes.
+    """
+    while not handle.done():
+        try:
+            await workflow.wait_condition(lambda: handle.done() or gives_way())
+        except asyncio.CancelledError:
+            on_cancel()
+        else:
+            if not handle.done():
+                handle.cancel()
+                await workflow.wait([handle])
+    return handle.result()
+
+
+def is_cancelled(before: int = 0) -> bool:
+    """Whether this task was asked to end, more often than ``before``, rather than one that it waits for."""
+    return cancels() > before
+
+
+def cancels() -> int:
+    """How often this task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def heeding(call: Awaitable[R]) -> R:
+    """What a call gives, unless this task was asked to end meanwhile.
+
+    An activity that completes in the very workflow task in which it is cancelled gives its result, and
+    nothing more is heard of the cancel.
+    """
+    result = await call
+    if is_cancelled():
+        raise asyncio.CancelledError
+    return result
+
+
+I = TypeVar("I")  # noqa: E741 — the input of an activity
 
 _MAINTENANCE: Final = timedelta(hours=2)
 
@@ -112,3 +606,30 @@ def _timed_out(method: Callable[..., object], error: exceptions.TimeoutError) ->
     elif last is not None:
         why = f"the last attempt failed: {last}"
     return StoreUnavailableError(f"{name}: no result in time; {why}")
+
+
+class RollOutInterceptor(Interceptor):
+    """Sends an activity that this worker lacks through the task queue, where others can take it.
+
+    The SDK hands an activity at once to the worker that runs the workflow ("eagerly").  That would be
+    the same worker again, as long as it keeps the workflow in its cache.
+    """
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: ARG002 — the name in the SDK
+    ) -> type[WorkflowInboundInterceptor]:
+        """As in `Interceptor`."""
+        return _Inbound
+
+
+class _Inbound(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Outbound(outbound))
+
+
+class _Outbound(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> "workflow.ActivityHandle[Any]":
+        if elsewhere.get():
+            input.disable_eager_execution = True
+        return self.next.start_activity(input)

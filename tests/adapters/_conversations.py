@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from helix_temporal.agents import repair
-from helix_temporal.models import parts
+from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ModelRequest, ToolSpec
 from helix_temporal.models.messages import Finish, Message, ToolCall, not_arguments
 

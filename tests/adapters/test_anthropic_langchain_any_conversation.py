@@ -9,8 +9,8 @@ from langchain_anthropic.chat_models import _format_messages
 from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import TypeAdapter
 
-from helix_temporal.adapters._anthropic_request import MAX_MARKS, request_fields
-from helix_temporal.adapters._langchain_messages import messages_of
+from helix_temporal.adapters.anthropic import MAX_MARKS, request_fields
+from helix_temporal.adapters.langchain import messages_of
 from helix_temporal.models.agents import ModelRequest
 from tests.adapters._conversations import requests
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models import parts
+from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ToolSpec
 from helix_temporal.models.messages import Message
 from tests.adapters import _anthropic as wire

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.models import parts
+from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _anthropic as wire
 from tests.adapters._standin import StandIn
@@ -80,7 +80,7 @@ async def test_reasoning_is_a_part_and_text_stays_text(standin: StandIn) -> None
     """An application shows both without knowing the provider."""
     standin.will(wire.says(wire.thinking("Hm."), wire.redacted(), wire.text("Yes.")))
     answer = await answer_of(wire.model(standin), asking("go"))
-    assert answer.content == [parts.thinking("Hm."), parts.text("Yes.")]
+    assert answer.content == [messages.thinking("Hm."), messages.text("Yes.")]
     assert stored(answer).text == "Yes."
 
 
@@ -139,7 +139,7 @@ async def test_another_providers_answer_is_sent_in_our_form(standin: StandIn) ->
         {
             "id": "a1",
             "role": "assistant",
-            "content": [parts.thinking("secret"), parts.text("Let me look.")],
+            "content": [messages.thinking("secret"), messages.text("Let me look.")],
             "tool_calls": [
                 {"id": "call:0/äö", "name": "weather", "arguments": {"city": "Bern"}},
                 {"id": "call_0", "name": "weather", "arguments": {"city": "Thun"}},

@@ -8,19 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._common import (
-    clean,
-    outgoing,
-    raw_of,
-    remembering,
-    sent_arguments_text,
-    tool_call,
-)
-from helix_temporal.adapters._wire import ServerEvent, server_events
+from helix_temporal.adapters._answers import raw_of, remembering, sent_arguments_text, tool_call
+from helix_temporal.adapters._http import ServerEvent, server_events
+from helix_temporal.adapters._messages import outgoing
 from helix_temporal.errors import ModelStreamEndedError
-from helix_temporal.models import parts
-from helix_temporal.models._json import check_text
+from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ModelResponse
+from helix_temporal.models.base import check_text, clean
 from helix_temporal.models.messages import Message, ToolCall, invalid_arguments
 from tests.adapters._talk import result, stored
 

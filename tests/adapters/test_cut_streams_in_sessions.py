@@ -11,9 +11,9 @@ from helix_temporal.adapters.google import GoogleModel
 from helix_temporal.adapters.openai_chat import OpenAIChatModel
 from helix_temporal.adapters.openai_responses import OpenAIResponsesModel
 from helix_temporal.agents import Agent
-from helix_temporal.models.chunks import StepDiscarded, TextDelta
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.stream_view import StreamView
+from helix_temporal.models.streams import StepDiscarded, TextDelta
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from tests.adapters import _anthropic as claude

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.adapters._common import outgoing
-from helix_temporal.adapters._foreign import converted
-from helix_temporal.models import parts
+from helix_temporal.adapters._messages import outgoing
+from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _anthropic as claude
 from tests.adapters._standin import StandIn
@@ -99,7 +99,7 @@ def test_rows_of_each_adapter_become_messages(adapter: str) -> None:
     """The same conversation, whoever wrote it down; its prompt is the agent's now."""
     user, asked, answered, last = converted(rows(adapter, THREADS[adapter]))
     assert user.role == "user"
-    assert user.content == [parts.text("See"), parts.image(media_type="image/png", data="iVBO")]
+    assert user.content == [messages.text("See"), messages.image(media_type="image/png", data="iVBO")]
     (call,) = asked.tool_calls
     assert (call.name, call.arguments) == ("weather", {"z": 1, "city": "Bern"})
     assert (answered.role, answered.tool_call_id, answered.content) == ("tool", call.id, "sun")

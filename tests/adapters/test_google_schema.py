@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from helix_temporal.adapters._google_schema import gemini_schema
+from helix_temporal.adapters.google import gemini_schema
 from helix_temporal.agents import tool
 
 TAKEN = {

@@ -11,7 +11,7 @@ from helix_temporal.errors import (
     InvalidConfigError,
     ModelUnavailableError,
 )
-from helix_temporal.models import parts
+from helix_temporal.models import messages
 from helix_temporal.models.agents import (
     ModelResponse,
     ReasoningDelta,
@@ -105,12 +105,12 @@ async def test_users_results_and_instructions_are_messages_of_their_own() -> Non
     call = {"id": "c1", "name": "weather", "arguments": {"city": "Bern"}}
     asked = Message.model_validate({"id": "a1", "role": "assistant", "tool_calls": [call]})
     content = [
-        parts.text("See", cache=True),
-        parts.image(media_type="image/png", data="iVBO"),
-        parts.image(url="http://a/b.png"),
-        parts.file(media_type="application/pdf", data="JVBE", name="a.pdf"),
-        parts.file(media_type="text/csv", data="YSxi", name="a.csv"),
-        parts.file(file_id="f1"),
+        messages.text("See", cache=True),
+        messages.image(media_type="image/png", data="iVBO"),
+        messages.image(url="http://a/b.png"),
+        messages.file(media_type="application/pdf", data="JVBE", name="a.pdf"),
+        messages.file(media_type="text/csv", data="YSxi", name="a.csv"),
+        messages.file(file_id="f1"),
         {"type": "poll"},
     ]
     user = Message(id="u", role="user", content=content)
@@ -138,8 +138,8 @@ async def test_users_results_and_instructions_are_messages_of_their_own() -> Non
 @pytest.mark.parametrize("made", [wire.claude, wire.gpt])
 async def test_images_and_files_reach_the_provider(standin: StandIn, made: Any) -> None:
     """In its own form, by its own package."""
-    image = parts.image(media_type="image/png", data="iVBO")
-    pdf = parts.file(media_type="application/pdf", data="JVBE", name="a.pdf")
+    image = messages.image(media_type="image/png", data="iVBO")
+    pdf = messages.file(media_type="application/pdf", data="JVBE", name="a.pdf")
     standin.will(claude_wire.says(claude_wire.text("ok")) if made is wire.claude else wire.says("ok"))
     await answer_of(made(standin), asking(Message(id="u", role="user", content=[image, pdf])))
     sent = json.dumps(standin.bodies[0]["messages"])
@@ -150,7 +150,7 @@ async def test_images_and_files_reach_the_provider(standin: StandIn, made: Any) 
 
 async def test_marks_of_the_cache_are_for_those_who_take_them(standin: StandIn) -> None:
     """OpenAI refuses fields that it does not know."""
-    marked = Message(id="u", role="user", content=[parts.text("long", cache=True)])
+    marked = Message(id="u", role="user", content=[messages.text("long", cache=True)])
     standin.will(claude_wire.says(claude_wire.text("ok")), wire.says("ok"))
     await answer_of(wire.claude(standin), asking(marked))
     await answer_of(wire.gpt(standin), asking(marked))
@@ -177,7 +177,7 @@ async def test_pieces_of_claude_come_as_they_come(standin: StandIn) -> None:
         ToolArgumentsDelta("toolu_1", '": "B"}'),
     ]
     assert isinstance(last, ModelResponse)
-    assert last.content == [parts.thinking("Hm"), parts.text("Look")]
+    assert last.content == [messages.thinking("Hm"), messages.text("Look")]
 
 
 async def test_pieces_of_gpt_come_as_they_come(standin: StandIn) -> None:

@@ -9,7 +9,7 @@ from helix_temporal.adapters.openai_chat import OpenAIChatModel
 from helix_temporal.errors import (
     InvalidConfigError,
 )
-from helix_temporal.models import parts
+from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, invalid_arguments
 from tests.adapters._openai import (

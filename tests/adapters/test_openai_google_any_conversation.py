@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter, ValidationError
 
-from helix_temporal.adapters import _google_wire, _openai_chat_request, _openai_responses_wire
+from helix_temporal.adapters import google, openai_chat, openai_responses
 from helix_temporal.models.agents import ModelRequest
 from tests.adapters._conversations import requests
 
@@ -41,7 +41,7 @@ def read(value: Any) -> None:
 @given(request=requests())
 def test_chat_takes_any_conversation(request: ModelRequest) -> None:
     """Each call is answered at once, by a message with its id, once."""
-    sent = _openai_chat_request.wire_messages(request, breakpoints=True)
+    sent = openai_chat.wire_messages(request, breakpoints=True)
 
     taken(CHAT, sent)
     expected: list[str] = []
@@ -60,7 +60,7 @@ def test_chat_takes_any_conversation(request: ModelRequest) -> None:
 @given(request=requests())
 def test_responses_take_any_conversation(request: ModelRequest) -> None:
     """Each call has an id of its own and one output after it."""
-    sent: list[Any] = _openai_responses_wire.wire_input(request, breakpoints=True)
+    sent: list[Any] = openai_responses.wire_input(request, breakpoints=True)
 
     taken(ITEMS, sent)
     called = [item["call_id"] for item in sent if item.get("type") == "function_call"]
@@ -74,7 +74,7 @@ def test_responses_take_any_conversation(request: ModelRequest) -> None:
 @given(request=requests())
 def test_gemini_takes_any_conversation(request: ModelRequest) -> None:
     """Turns take turns, from the user's on, and each turn of calls is followed by as many results."""
-    sent = _google_wire.wire_contents(request.messages)
+    sent = google.wire_contents(request.messages)
 
     turns = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in sent]
     assert [turn["role"] for turn in turns] == [("user", "model")[at % 2] for at in range(len(turns))]

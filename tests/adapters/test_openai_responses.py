@@ -9,14 +9,9 @@ from helix_temporal.adapters.openai_responses import OpenAIResponsesModel
 from helix_temporal.errors import (
     InvalidConfigError,
 )
-from helix_temporal.models import parts
+from helix_temporal.models import messages
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
-from helix_temporal.models.messages import (
-    Finish,
-    Message,
-    ToolCall,
-    Usage,
-)
+from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from tests.adapters._openai import (
     WEATHER,
     answered,
@@ -119,7 +114,7 @@ async def test_reasoning_and_calls_go_back_byte_for_byte(
         ToolArgumentsDelta("call_B", ':"Rome"}'),
     ]
     assert response.finish is Finish.TOOL_CALLS
-    assert response.content == [parts.thinking("**Weighing**\n\nTwo cities.")]
+    assert response.content == [messages.thinking("**Weighing**\n\nTwo cities.")]
     assert [call.arguments for call in response.tool_calls] == [{"city": "Paris"}, {"city": "Rome"}]
     sent = standin.bodies[1]["input"]
     # As text: the order of keys counts, too.
@@ -209,15 +204,15 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIRespons
     """What a user attaches, or a tool gives, reaches the model: by data, address or id."""
     standin.will(responses(text_item("nice")))
     shown = [
-        parts.text("Look:"),
-        parts.image(media_type="image/png", data="aGk="),
-        parts.image(url="https://x.example/a.png"),
-        parts.file(media_type="application/pdf", data="aGk=", name="a.pdf"),
-        parts.file(file_id="file-1"),
-        parts.file(media_type="image/png", file_id="file-2"),
-        parts.file(url="https://x.example/a.pdf"),
-        parts.thinking("not for it"),
-        parts.file(file_id="file_claude", name="b.pdf"),
+        messages.text("Look:"),
+        messages.image(media_type="image/png", data="aGk="),
+        messages.image(url="https://x.example/a.png"),
+        messages.file(media_type="application/pdf", data="aGk=", name="a.pdf"),
+        messages.file(file_id="file-1"),
+        messages.file(media_type="image/png", file_id="file-2"),
+        messages.file(url="https://x.example/a.pdf"),
+        messages.thinking("not for it"),
+        messages.file(file_id="file_claude", name="b.pdf"),
     ]
     calls = (ToolCall(id="a", name="draw"),)
 
@@ -251,7 +246,7 @@ async def test_another_providers_words_are_sent_in_ours(
     other = Message(
         id="a1",
         role="assistant",
-        content=[parts.thinking("hm"), parts.text("Bonjour")],
+        content=[messages.thinking("hm"), messages.text("Bonjour")],
         provider={"anthropic": {"raw": "[]", "of": "x"}},
     )
 

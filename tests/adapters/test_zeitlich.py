@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from helix_temporal.adapters._anthropic_request import messages_of as anthropic_messages
-from helix_temporal.adapters._foreign import converted
-from helix_temporal.adapters._google_wire import wire_contents
-from helix_temporal.adapters._langchain_messages import messages_of as langchain_messages
-from helix_temporal.models import parts
+from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.adapters.anthropic import messages_of as anthropic_messages
+from helix_temporal.adapters.google import wire_contents
+from helix_temporal.adapters.langchain import messages_of as langchain_messages
+from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _zeitlich as zeitlich
 from tests.adapters._talk import asking
 from tests.adapters._zeitlich import PNG, rows
 
 ALL = settings(max_examples=60, deadline=None)
-IMAGE = parts.image(media_type="image/png", data=PNG)
+IMAGE = messages.image(media_type="image/png", data=PNG)
 
 
 def langchain_sent(each: list[zeitlich.Json]) -> list[Any]:
@@ -99,7 +99,7 @@ def test_content_blocks_of_langchain_are_read() -> None:
     blocks = [{"type": "text", "text": "See"}, {"type": "image", "mimeType": "image/png", "data": PNG}]
     data = {"id": "u", "content_blocks": blocks, "response_metadata": {"output_version": "v1"}}
     (user,) = converted(rows("langChain", [{"type": "human", "data": data}]))
-    assert user.content == [parts.text("See"), IMAGE]
+    assert user.content == [messages.text("See"), IMAGE]
     (sent,) = langchain_sent([{"type": "human", "data": data}])
     assert sent.content[1] == {"type": "image", "base64": PNG, "mime_type": "image/png"}
 
@@ -116,12 +116,12 @@ def said(adapter: str, row: zeitlich.Json) -> Any:
     [
         (
             zeitlich.ANTHROPIC_USER[5],
-            [parts.file(media_type="text/plain", data=base64.b64encode(b"All of it.").decode(), name="T")],
+            [messages.file(media_type="text/plain", data=base64.b64encode(b"All of it.").decode(), name="T")],
         ),
         (zeitlich.ANTHROPIC_USER[7], "One."),
-        (zeitlich.ANTHROPIC_USER[8], [parts.file(file_id="file_2")]),
+        (zeitlich.ANTHROPIC_USER[8], [messages.file(file_id="file_2")]),
         (zeitlich.ANTHROPIC_USER[9], "Found\nhttps://e.test/s\nIt rains."),
-        (zeitlich.ANTHROPIC_USER[4], [parts.file(file_id="file_1")]),
+        (zeitlich.ANTHROPIC_USER[4], [messages.file(file_id="file_1")]),
         (IMAGE, [IMAGE]),
     ],
 )
@@ -134,10 +134,10 @@ def test_what_gemini_ran_is_told_to_any_model() -> None:
     """With the image that it drew."""
     content = said("googleGenAI", {"id": "a", "content": {"role": "model", "parts": zeitlich.GOOGLE_ANSWER}})
     assert content == [
-        parts.thinking("Bern, then."),
-        parts.text("Sunny."),
-        parts.text("```python\nprint(1)\n```"),
-        parts.text("OUTCOME_OK\n1\n"),
+        messages.thinking("Bern, then."),
+        messages.text("Sunny."),
+        messages.text("```python\nprint(1)\n```"),
+        messages.text("OUTCOME_OK\n1\n"),
         IMAGE,
     ]
 

@@ -13,7 +13,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, SessionNotFoundError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SubmitReply
-from helix_temporal.models.suspensions import DENIED, INTERRUPTED, PendingCall, ToolApproval
+from helix_temporal.models.waiting import DENIED, INTERRUPTED, PendingCall, ToolApproval
 from tests.chaos._agent import AGENT
 from tests.chaos._ledger import Event
 from tests.chaos._oracle import Findings

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from helix_temporal.activities import Payloads
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._streaming import Streaming
-from helix_temporal.activities._used import UsageLog
+from helix_temporal.activities.live import Streaming
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.usage import UsageLog
 from helix_temporal.backends import Backends, _tiered
 from helix_temporal.blobs import BlobStore
 from helix_temporal.plugin import HelixPlugin

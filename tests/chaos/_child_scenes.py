@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from helix_temporal.models.children import ParentLink, child_session_id
 from helix_temporal.models.handles import ListChildrenInput
 from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.steps import (
@@ -14,6 +13,7 @@ from helix_temporal.models.steps import (
     RunStepResult,
     SaveValuesInput,
 )
+from helix_temporal.models.waiting import ParentLink, child_session_id
 from tests.chaos._agent import AGENT, HELPERS
 from tests.chaos._scenes import next_step, scene, talked
 from tests.chaos._stage import Stage, Task, open_input, run_of, step_input, tool_results

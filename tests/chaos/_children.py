@@ -9,9 +9,9 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from helix_temporal.backends import Backends
-from helix_temporal.models.children import child_session_id
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message
+from helix_temporal.models.waiting import child_session_id
 from helix_temporal.worker import connect
 from tests.chaos._agent import HELPERS
 from tests.chaos._answers import Answerers, check_given

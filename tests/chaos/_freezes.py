@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal.client import workflow_id
 from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
-from helix_temporal.workflows._task_markers import TASK_NOT_DONE
+from helix_temporal.workflows.runners import TASK_NOT_DONE
 from tests.chaos._kills import KillCampaign
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings

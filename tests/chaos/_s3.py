@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
-from helix_temporal.coldtier import _breaker
+from helix_temporal.coldtier import flush as breaker
 from helix_temporal.devstack import Valkey
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
@@ -114,7 +114,7 @@ class S3Campaigns:
         async with self._open("s3-flapping") as (place, proxy):
             names = [session_id("s3 flapping", self._seed, number) for number in range(3)]
             # A breaker that stays open for long would keep most of the trouble away from us.
-            patience = mock.patch.object(_breaker, "PAUSE_SECONDS", 0.2)
+            patience = mock.patch.object(breaker, "PAUSE_SECONDS", 0.2)
             with patience:
                 async with people_busy(place.people, names):
                     for number in range(rounds):

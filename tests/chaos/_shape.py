@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from helix_temporal.backends import Backends
 from helix_temporal.errors import ThreadNotFoundError
-from helix_temporal.models.chunks import StepCommitted
 from helix_temporal.models.messages import Message
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.stream_view import StreamView
+from helix_temporal.models.streams import StepCommitted
 from tests.chaos._people import read_thread
 
 _OWN_NAMES: Final = re.compile(r"#[0-9a-f]{16}|[A-Za-z0-9_-]{16}\.\d|missing-[0-9a-f]{32}")

@@ -24,7 +24,7 @@ from helix_temporal.agents import (
     ToolCallStarted,
 )
 from helix_temporal.backends import Backends
-from helix_temporal.models.hooks import BeforeUserMessage
+from helix_temporal.models.agents import BeforeUserMessage
 from helix_temporal.models.steps import (
     OpenSessionInput,
     OpenSessionResult,

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.models._base import Model
-from helix_temporal.models.checkpoints import StagedChange, StepCommit
+from helix_temporal.models.base import Model
+from helix_temporal.models.checkpoints import NewRun, RunChange, StagedChange, StepCommit
 from helix_temporal.models.messages import Message, user_message
-from helix_temporal.models.queries import SessionQuery
-from helix_temporal.models.runs import NewRun, RunChange
 from helix_temporal.models.sessions import SetPropertiesInput
 from helix_temporal.models.states import (
     ClientToolResponse,
@@ -40,6 +38,7 @@ from helix_temporal.models.store_calls import (
     SessionCall,
     SessionKey,
     SessionMessagesInput,
+    SessionQuery,
     StageChangesInput,
     StartRunInput,
     StepKey,

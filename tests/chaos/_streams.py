@@ -13,10 +13,9 @@ from temporalio.client import Client
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError
-from helix_temporal.models.chunks import RunEnded, StepCommitted, UsageChunk
 from helix_temporal.models.messages import Message
 from helix_temporal.models.stream_view import StreamView
-from helix_temporal.models.streams import StoredChunk
+from helix_temporal.models.streams import RunEnded, StepCommitted, StoredChunk, UsageChunk
 from tests.chaos._kills import KillCampaign
 from tests.chaos._ledger import Ledger
 from tests.chaos._oracle import Findings

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from helix_temporal.models.hooks import BeforeUserMessage
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.agents import BeforeUserMessage
+from helix_temporal.models.messages import ToolCall, ToolResult
 from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import ClientToolResponse, ToolResultSubmission
 from helix_temporal.models.steps import (
@@ -15,8 +15,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
-from helix_temporal.models.suspensions import AnsweredCall, KnownCall
-from helix_temporal.models.tool_results import ToolResult
+from helix_temporal.models.waiting import AnsweredCall, KnownCall
 from tests.chaos._agent import AGENT
 from tests.chaos._scenes import next_step, scene, talked
 from tests.chaos._stage import Stage, Task, open_input, run_of, tool_results

@@ -13,13 +13,13 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQuer
 from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
-from helix_temporal._updates import PASSING
 from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.client._updates import PASSING
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
-from helix_temporal.workflows._task_markers import TASK_NOT_DONE
+from helix_temporal.workflows.runners import TASK_NOT_DONE
 from tests.chaos._agent import AGENT
 from tests.chaos._settings import quick
 from tests.chaos._workers import WorkerProcess

@@ -2,11 +2,11 @@
 
 import pytest
 
-from helix_temporal.activities import _step
+from helix_temporal.activities import steps
 from helix_temporal.models.messages import Message, ToolCall, user_message
 from helix_temporal.models.sessions import AnswerRef, AskResult, AskStatus
-from helix_temporal.models.suspensions import DENIED, PendingCall
 from helix_temporal.models.usage import TokenCounts, TokenSums, TokenUsageEntry, UsageRollup
+from helix_temporal.models.waiting import DENIED, PendingCall
 from tests.chaos._agent import amount_of
 from tests.chaos._answers import Given, check_given
 from tests.chaos._boundaries import At
@@ -195,6 +195,6 @@ async def test_a_step_that_does_not_look_before_it_calls_the_model_is_caught(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kill points see it when the guard is removed."""
-    monkeypatch.setattr(_step, "standing_step", lambda *_: None)
+    monkeypatch.setattr(steps, "standing_step", lambda *_: None)
     points = await KillPoints(stage, "a plain step").run([At.ANSWER_LOST])
     assert any("paid_twice" in found for found in points.found), points

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.checkpoints import CommitResult
+from helix_temporal.models.checkpoints import CommitResult, RunChange, RunStatus
 from helix_temporal.models.messages import Message
-from helix_temporal.models.runs import RunChange, RunStatus
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis, RedisCluster
 
 from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres._protocol import Row
+from helix_temporal.stores.postgres.adapter import Row
 from helix_temporal.stores.protocols.session_records import SessionRecords
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.connection import Connection
 from tests.contracts._session_crashes import Faults
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from helix_temporal.models.chunks import TextDelta
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.streams import StreamStore

@@ -13,7 +13,7 @@ import pytest
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.coldtier._codec import decode_manifest, encode_manifest
+from helix_temporal.coldtier.format import decode_manifest, encode_manifest
 from helix_temporal.errors import (
     ArchiveAccessError,
     ArchiveCorruptError,
@@ -202,7 +202,7 @@ class Behaviours:
         self, stalls: Stalls, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The receipt says so, hot data stays, and anybody may archive it under the record's own epoch."""
-        monkeypatch.setattr("helix_temporal.coldtier._flushing.TRIES", 2)
+        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 2)
         author = Author(worker(stalls, step_seconds=0.1), "t")
         await author.open()
         step = author.step(a_message(), answer=an_answer())

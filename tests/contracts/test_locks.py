@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.file.locks import FileLocks
 from helix_temporal.stores.memory.locks import MemoryLocks
@@ -12,6 +11,7 @@ from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
 
 

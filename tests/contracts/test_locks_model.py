@@ -22,9 +22,9 @@ from helix_temporal.models.usage import (
     UsageKind,
     UsageQuery,
 )
-from helix_temporal.stores._cursors import encode_cursor
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryBackend
+from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.locks import Lock
 from helix_temporal.stores.redis import RedisBackend

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.queries import OrderBy, SessionQuery
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.states import (
     PendingClientToolCall,
@@ -22,6 +21,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     SuspendedChildWait,
 )
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,

@@ -13,7 +13,6 @@ from helix_temporal.facade import (
     set_default_storage,
 )
 from helix_temporal.models.facade import StoredSession
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.storage import MemorySessionStorage
@@ -22,6 +21,7 @@ from helix_temporal.stores.postgres.storage import PostgresSessionStorage
 from helix_temporal.stores.redis.storage import RedisSessionStorage
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.session_storage import SessionStorageContract
 
 

@@ -11,11 +11,11 @@ from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.facade import fork_session
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 CALLS = range(1, 12)
 STEPS = ("created", "written", "synced", "renamed", "settled")

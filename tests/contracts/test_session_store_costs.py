@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from helix_temporal.models.messages import Message
-from helix_temporal.models.queries import OrderBy, SessionQuery
 from helix_temporal.models.states import CreateSession
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.testing.contracts.session_store import OpenSessions
 from helix_temporal.testing.proxy import FaultProxy
 from tests import _postgres

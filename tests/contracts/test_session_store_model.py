@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from pydantic import BaseModel
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.checkpoints import StepCommit
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus, StepCommit
 from helix_temporal.models.messages import Message, ToolCall
-from helix_temporal.models.runs import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import (
     CreateSession,
     MergeChanges,
@@ -26,9 +25,8 @@ from helix_temporal.models.states import (
     SubSessionRef,
     ToolResultSubmission,
 )
-from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
 from helix_temporal.stores.protocols.hot import HotHeader
-from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._sessions_base import image, patch, staged
 from helix_temporal.testing.contracts._sessions_commit import an_append, suspension

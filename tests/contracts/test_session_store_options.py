@@ -6,10 +6,10 @@ import pytest
 
 from helix_temporal.errors import FencedError
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_base import (
     checkpoints_of,
     commits,

@@ -7,10 +7,10 @@ from itertools import cycle
 
 import pytest
 
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
 from helix_temporal.testing.contracts._sessions_fork import ForkContract

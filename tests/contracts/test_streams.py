@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.models.chunks import TextDelta
-from helix_temporal.models.streams import StreamLimits
+from helix_temporal.models.streams import StreamLimits, TextDelta
 from helix_temporal.stores.file.streams import FileStreams
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.postgres import PostgresBackend

@@ -8,11 +8,11 @@ from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
 from helix_temporal.testing.faults import FaultyBlobs
 

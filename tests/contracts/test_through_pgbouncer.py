@@ -9,13 +9,13 @@ import pytest
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.streams import StreamLimits
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._streams_base import MakeStreams
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
 from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract

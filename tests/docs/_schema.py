@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from helix_temporal.stores.postgres._migrations import TABLE, released
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres.migrations import TABLE, released
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 
 SCHEMA: Final = Path(__file__).parents[2] / "docs" / "schema.sql"
 

@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal._converter import HelixPayloadConverter
 from helix_temporal.activities import LockActivities, UsageActivities
-from helix_temporal.models.locks import AcquireLockInput, LockInfo, RefreshLockInput, ReleaseLockInput
+from helix_temporal.models.store_calls import AcquireLockInput, LockInfo, RefreshLockInput, ReleaseLockInput
 from helix_temporal.models.usage import (
     CustomUsageEntry,
     RecordUsageInput,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.chunks import TextDelta
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions

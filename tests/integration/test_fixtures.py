@@ -8,7 +8,7 @@ import redis.asyncio
 from temporalio.client import Client
 
 from helix_temporal.devstack import S3Endpoint, Valkey
-from helix_temporal.devstack._ready import Signer, bucket_answers
+from helix_temporal.devstack.servers import Signer, bucket_answers
 from helix_temporal.settings import Settings
 
 

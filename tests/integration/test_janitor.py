@@ -19,7 +19,7 @@ from helix_temporal.models.maintenance import KeepInput, KeepResult
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.steps import PutTextInput
-from helix_temporal.models.suspensions import NO_ANSWER
+from helix_temporal.models.waiting import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ForkThread

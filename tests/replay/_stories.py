@@ -9,8 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, ToolOutcome, tool
 from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput
-from helix_temporal.models.maintenance import KeepInput, SweepInput
+from helix_temporal.models.maintenance import CleanupInput, CleanUpOldInput, KeepInput, SweepInput
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import ForkFrom, SessionOptions
 from helix_temporal.models.threads import ReadMessagesInput

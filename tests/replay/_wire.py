@@ -13,46 +13,34 @@ from temporalio import activity, workflow
 
 from helix_temporal import errors
 from helix_temporal.activities import LockActivities, SessionActivities, ThreadActivities, UsageActivities
-from helix_temporal.activities.checkpoints import CheckpointActivities
-from helix_temporal.activities.children import ChildActivities
-from helix_temporal.activities.cleanup import CleanupActivities
-from helix_temporal.activities.maintenance import MaintenanceActivities
+from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.activities.reads import SessionReads
-from helix_temporal.activities.states import SessionStoreActivities
-from helix_temporal.activities.take_backs import TakeBacks
-from helix_temporal.activities.waking import WakingActivities
+from helix_temporal.activities.rewinds import TakeBacks
+from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
+from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
-from helix_temporal.workflows import WORKFLOWS, _live, _look, _thread
-from helix_temporal.workflows._calls import TemporalCalls
-from helix_temporal.workflows._stops import Stops
-from helix_temporal.workflows._submissions import Submissions
+from helix_temporal.workflows import WORKFLOWS, handlers, reads
+from helix_temporal.workflows.calls import TemporalCalls
+from helix_temporal.workflows.handlers import Stops, Submissions
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
 MODELS: Final = (
     "agents",
     "checkpoints",
-    "children",
-    "cleanup",
     "handles",
-    "hooks",
-    "locks",
     "maintenance",
     "messages",
-    "queries",
     "records",
-    "runs",
     "sessions",
     "slices",
     "states",
     "steps",
     "store_calls",
-    "suspensions",
     "threads",
-    "tool_results",
     "usage",
-    "waking",
+    "waiting",
 )
 
 
@@ -72,7 +60,7 @@ def names() -> dict[str, list[str]]:
 @functools.cache
 def schemas() -> dict[str, Any]:
     """The JSON schema of each model that travels, without what is meant for people."""
-    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), _look, _thread]
+    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), reads]
     found = {name: model.model_json_schema() for module in modules for name, model in _models(module)}
     return {name: _bare(schema) for name, schema in found.items()}
 
@@ -132,10 +120,10 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        live, calls = _live.Live.of(given, datetime.now(UTC)), TemporalCalls()
+        live, calls = handlers.Live.of(given, datetime.now(UTC)), TemporalCalls()
         stops = Stops(given, live, calls)
         stops.register()
-        _live.Handlers(given, live, calls, stops.supersede_below).register()
+        handlers.Handlers(given, live, calls, stops.supersede_below).register()
         Submissions(live, given, datetime.now(UTC)).register()
     finally:
         for name, function in saved.items():

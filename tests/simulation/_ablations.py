@@ -6,23 +6,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, _step_rules, sessions
-from helix_temporal.activities._wire import as_reopen
+from helix_temporal.activities import sessions, standing_step, steps
+from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import Held, TieredThreads, _decide, _opening, _tier, _trimming
-from helix_temporal.coldtier._archive import Archive
-from helix_temporal.coldtier._manifest import Manifest
-from helix_temporal.coldtier._opening import Base, Opening
+from helix_temporal.coldtier import Held, TieredThreads, opening, store
+from helix_temporal.coldtier import flush as decide
+from helix_temporal.coldtier.archive import Archive
+from helix_temporal.coldtier.format import Manifest
+from helix_temporal.coldtier.opening import Base, Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.models.sessions import ReopenHeads
-from helix_temporal.stores import _decide as hot_rules
-from helix_temporal.stores._opens import Place
-from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Reopen
-from helix_temporal.workflows._conversation import Conversation
+from helix_temporal.stores.threads import fences as hot_rules
+from helix_temporal.stores.threads.fences import Place
+from helix_temporal.stores.threads.operations import HeldThread
+from helix_temporal.workflows.opening import Conversation
 from tests.simulation._run import Verdict, simulate
 from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
@@ -47,9 +48,9 @@ def epoch_fence(shop: Shop) -> Iterator[None]:
 
     with _all(
         patch.object(hot_rules, "refusal", refusal),
-        patch.object(_decide, "check_hot_epoch", lambda *_, **__: None),
-        patch.object(_tier, "check_hot_epoch", lambda *_, **__: None),
-        patch.object(_decide, "_check_archive_epoch", lambda *_: None),
+        patch.object(decide, "check_hot_epoch", lambda *_, **__: None),
+        patch.object(store, "check_hot_epoch", lambda *_, **__: None),
+        patch.object(decide, "_check_archive_epoch", lambda *_: None),
         patch.object(Opening, "_check_own", staticmethod(lambda *_: None)),
     ):
         yield
@@ -91,7 +92,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
 
     with _all(
         patch.object(MemoryThreads, "append", overwriting),
-        patch.object(_step, "standing_step", never_standing),
+        patch.object(steps, "standing_step", never_standing),
     ):
         yield
 
@@ -99,7 +100,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
 @contextmanager
 def last_id(shop: Shop) -> Iterator[None]:
     """A head is a position alone: whatever message comes before it."""
-    append, standing = MemoryThreads.append, _step_rules.standing_step
+    append, standing = MemoryThreads.append, standing_step.standing_step
 
     async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
         thread = self._find(step.thread_id)
@@ -115,7 +116,7 @@ def last_id(shop: Shop) -> Iterator[None]:
         return standing(view, head, input_ids)
 
     with _all(
-        patch.object(MemoryThreads, "append", trusting), patch.object(_step, "standing_step", standing_there)
+        patch.object(MemoryThreads, "append", trusting), patch.object(steps, "standing_step", standing_there)
     ):
         yield
 
@@ -138,7 +139,7 @@ def hot_continues(shop: Shop) -> Iterator[None]:
     def believing(hot: HotSnapshot | None, archive: Manifest) -> bool:
         return hot is not None and not hot.header.deleted
 
-    with _all(patch.object(_decide, "continues", believing), patch.object(_opening, "continues", believing)):
+    with _all(patch.object(decide, "continues", believing), patch.object(opening, "continues", believing)):
         yield
 
 
@@ -188,7 +189,7 @@ def generation(shop: Shop) -> Iterator[None]:
 @contextmanager
 def owner_check(shop: Shop) -> Iterator[None]:
     """A re-open cuts what another execution wrote."""
-    with patch.object(_decide, "check_same_owner", lambda *_: None):
+    with patch.object(decide, "check_same_owner", lambda *_: None):
         yield
 
 
@@ -236,7 +237,7 @@ def confirmed_step(shop: Shop) -> Iterator[None]:
 @contextmanager
 def kept_step(shop: Shop) -> Iterator[None]:
     """A re-open cuts the step under way although it stands."""
-    with patch.object(_opening, "kept_after_known", lambda *_: 0):
+    with patch.object(opening, "kept_after_known", lambda *_: 0):
         yield
 
 
@@ -257,21 +258,21 @@ def committed_stays(shop: Shop) -> Iterator[None]:
 @contextmanager
 def window_since_reset(shop: Shop) -> Iterator[None]:
     """A message counts as sent again among the newest ones alone, however far back the reset went."""
-    with patch.object(_step, "_window", lambda request: _step.DEDUP_WINDOW):
+    with patch.object(steps, "_window", lambda request: steps.DEDUP_WINDOW):
         yield
 
 
 @contextmanager
 def whole_step(shop: Shop) -> Iterator[None]:
     """A step that begins with these messages and goes on with another one is taken for theirs."""
-    standing = _step_rules.standing_step
+    standing = standing_step.standing_step
 
     def beginning(view: StepView, head: Head, input_ids: Any) -> Any:
         step = view.after[: len(input_ids) + 1]
         begins = [record.id for record in step[:-1]] == list(input_ids)
         return step if begins and len(step) > len(input_ids) else standing(view, head, input_ids)
 
-    with patch.object(_step, "standing_step", beginning):
+    with patch.object(steps, "standing_step", beginning):
         yield
 
 
@@ -304,7 +305,7 @@ def trim_of_archived(shop: Shop) -> Iterator[None]:
         mine = header.epoch == epoch and not header.closed
         return max(header.base.position, keep_from) if mine else header.base.position
 
-    with _all(patch.object(_trimming, "keep_from", place), patch.object(hot_rules, "trimmed_to", trimmed_to)):
+    with _all(patch.object(store, "keep_from", place), patch.object(hot_rules, "trimmed_to", trimmed_to)):
         yield
 
 

@@ -49,12 +49,11 @@ from helix_temporal.models.steps import (
     SaveValuesResult,
     ToolResult,
 )
-from helix_temporal.models.suspensions import SubmitInput, WaitingCall
 from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, FlushThreadResult
-from helix_temporal.workflows import _session
-from helix_temporal.workflows._child_waits import ChildWaits
-from helix_temporal.workflows._children import Children
-from helix_temporal.workflows._roll_outs import RollOuts
+from helix_temporal.models.waiting import SubmitInput, WaitingCall
+from helix_temporal.workflows import session as _session
+from helix_temporal.workflows.calls import RollOuts
+from helix_temporal.workflows.subagents import Children, ChildWaits
 from tests.simulation._loop import SimLoop, StuckError
 
 LAST = 300.0

@@ -7,9 +7,14 @@ import orjson
 import zstandard
 
 from helix_temporal.blobs.memory import MemoryBlobs
-from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode_segment
-from helix_temporal.coldtier._layout import Layout
-from helix_temporal.coldtier._manifest import Manifest, SegmentRef
+from helix_temporal.coldtier.format import (
+    Layout,
+    Manifest,
+    SegmentRef,
+    decode_index,
+    decode_manifest,
+    decode_segment,
+)
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.stores.memory.threads import MemoryThreads

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _step, _suspensions, sessions
-from helix_temporal.coldtier import _archive, _flushing, _opening, _plan, _tier
+from helix_temporal.activities import _suspensions, sessions, steps
+from helix_temporal.coldtier import archive, flush, opening, plan, store
 from tests.simulation import _worker
 
 SIZES: dict[Any, dict[str, int]] = {
-    _plan: {
+    plan: {
         "INLINE_MAX": 600,
         "TAIL_MESSAGES": 8,
         "TAIL_SEGMENT_MESSAGES": 8,
@@ -24,10 +24,10 @@ SIZES: dict[Any, dict[str, int]] = {
         "DIRECT_MAX": 3,
         "DIRECT_KEPT": 2,
     },
-    _step: {"DEDUP_WINDOW": 24},
-    _opening: {"TAIL_MESSAGES": 8, "TAIL_BYTES": 2500},
-    _archive: {"OFFLOAD_BYTES": 1200},
-    _tier: {"DIRECT_MAX": 3},
+    steps: {"DEDUP_WINDOW": 24},
+    opening: {"TAIL_MESSAGES": 8, "TAIL_BYTES": 2500},
+    archive: {"OFFLOAD_BYTES": 1200},
+    store: {"DIRECT_MAX": 3},
 }
 
 
@@ -41,14 +41,14 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
                 stack.enter_context(patch.object(module, name, value))
         if chance.random() < 0.5:
             # Hardly anything is merged: then the index has its turn.
-            stack.enter_context(patch.object(_plan, "MIN_GROWTH", 3))
-            stack.enter_context(patch.object(_plan, "DIRECT_KEPT", 1))
+            stack.enter_context(patch.object(plan, "MIN_GROWTH", 3))
+            stack.enter_context(patch.object(plan, "DIRECT_KEPT", 1))
         state_max = chance.choice((20, 256))
-        stack.enter_context(patch.object(_archive, "SLICE_INLINE_MAX", state_max))
-        stack.enter_context(patch.object(_archive, "secrets", token))
-        stack.enter_context(patch.object(_flushing, "random", chance))
+        stack.enter_context(patch.object(archive, "SLICE_INLINE_MAX", state_max))
+        stack.enter_context(patch.object(archive, "secrets", token))
+        stack.enter_context(patch.object(flush, "random", chance))
         numbers = iter(range(1, 1_000_000))
-        stack.enter_context(patch.object(_step, "new_id", lambda: f"a{next(numbers)}"))
+        stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         stack.enter_context(patch.object(_suspensions, "_now", lambda: int(clock() * 1000)))
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
         stack.enter_context(patch.object(sessions, "beating", _worker.beating))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from helix_temporal.activities._payloads import FAR
+from helix_temporal.activities.payloads import FAR
 from helix_temporal.errors import NotServedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.records import Head
@@ -20,8 +20,8 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
-from helix_temporal.workflows._conversation import Conversation
-from helix_temporal.workflows._inbox import Entry, Inbox
+from helix_temporal.workflows.inbox import Entry, Inbox
+from helix_temporal.workflows.opening import Conversation
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Worker
 from tests.simulation._world import World

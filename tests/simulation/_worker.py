@@ -17,13 +17,13 @@ from helix_temporal.agents import (
 )
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import Held, TieredThreads
-from helix_temporal.coldtier._layout import Layout
+from helix_temporal.coldtier.format import Layout
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ToolInput, ToolResult
 from helix_temporal.stores.memory import MemoryThreads
-from helix_temporal.stores.protocols.progress import Progress, no_progress
+from helix_temporal.stores.protocols.threads import Progress, no_progress
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
 from tests.simulation._log import Log

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 
-from helix_temporal.workflows import _serving, _submissions
-from helix_temporal.workflows._inbox import Inbox
+from helix_temporal.workflows import handlers, session
+from helix_temporal.workflows.inbox import Inbox
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400
@@ -25,7 +25,7 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
 
 @pytest.mark.parametrize(
     ("change", "found"),
-    [(_submissions._OWN_TURN, "who answered a call for"), (_serving._HELD, "neither in the thread")],
+    [(handlers._OWN_TURN, "who answered a call for"), (session._HELD, "neither in the thread")],
 )
 def test_a_session_of_before_a_mend_is_seen_to_break_a_promise(change: str, found: str) -> None:
     """A checker that can't fail proves nothing."""

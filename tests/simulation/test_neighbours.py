@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from helix_temporal.coldtier import _breaker
-from helix_temporal.coldtier._breaker import Breaker
+from helix_temporal.coldtier import flush
+from helix_temporal.coldtier.flush import Breaker
 from tests.simulation._neighbours import simulate_neighbours
 
 SEEDS = 200
@@ -17,7 +17,7 @@ SEEDS = 200
 @contextmanager
 def one_failure_opens() -> Iterator[None]:
     """A single thread that fails keeps all others from the archive."""
-    with patch.object(_breaker, "THREADS", 1):
+    with patch.object(flush, "THREADS", 1):
         yield
 
 

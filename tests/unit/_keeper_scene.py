@@ -4,18 +4,18 @@ from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any
 
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.models._json import canonical
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.models.base import canonical
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import Receipt, SliceState
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads, RunStepInput, ToolInput
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 EPOCH = 1_800_000_000_000_000
 

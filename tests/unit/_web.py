@@ -11,8 +11,8 @@ from temporalio.converter import DataConverter
 
 from helix_temporal._converter import user_data_converter
 from helix_temporal.client import SessionClient
-from helix_temporal.models.chunks import ChunkBase
 from helix_temporal.models.sessions import CallPolicy
+from helix_temporal.models.streams import ChunkBase
 from helix_temporal.stores.protocols.streams import StreamStore
 
 

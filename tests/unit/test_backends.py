@@ -14,10 +14,10 @@ from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidConfigError, SchemaVersionError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_message, an_answer
 from tests import _postgres
 from tests.unit.coldtier import _v1_files

@@ -20,8 +20,8 @@ from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.coldtier._layout import Layout
-from helix_temporal.coldtier._legacy import V1Snapshots
+from helix_temporal.coldtier.format import Layout
+from helix_temporal.coldtier.zeitlich import V1Snapshots
 from helix_temporal.errors import (
     ArchiveCorruptError,
     FencedError,
@@ -47,7 +47,7 @@ from helix_temporal.models.threads import (
 )
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import ReadPage
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.connection import Connection
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, packed, snapshot

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities._payloads import Payloads
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._step import Stepper
-from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities.live import Streaming
+from helix_temporal.activities.payloads import Payloads
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, StoreUnavailableError
-from helix_temporal.models.chunks import TextDelta
-from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.stores._stream_writer import Writing
-from helix_temporal.stores.alone import HotThreads
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.streams.writer import Writing
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 EPOCH = 1_800_000_000_000_000
 

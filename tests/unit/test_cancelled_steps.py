@@ -10,8 +10,8 @@ from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import CallPolicy, OpenHandle, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepInput, RunStepResult
-from helix_temporal.workflows._conversation import Conversation
-from helix_temporal.workflows._turns import Turn
+from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.turn import Turn
 
 FACTS = AgentFacts(name="a", max_steps=3)
 

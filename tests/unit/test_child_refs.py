@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities._state_children import ChildRefs, cut_off
+from helix_temporal.activities.session_sync import ChildRefs, cut_off
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus, SubSessionRef
 from helix_temporal.stores.memory.backend import MemoryBackend

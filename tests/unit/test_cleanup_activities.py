@@ -9,14 +9,14 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.cleanup import CleanupActivities
+from helix_temporal.activities.maintenance import CleanupActivities
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.cleanup import CleanUpExpiredInput, CleanupSummary
+from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanupSummary
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 LATE = CreateSession(expires_at=1)
 WITH_WORKSPACE = LATE.model_copy(

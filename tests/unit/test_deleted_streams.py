@@ -3,12 +3,11 @@
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.states import SessionStoreActivities
+from helix_temporal.activities.stores import SessionStoreActivities
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models.chunks import TextDelta
-from helix_temporal.models.cleanup import CleanUpOldInput
+from helix_temporal.models.maintenance import CleanUpOldInput
 from helix_temporal.models.store_calls import DeleteSessionInput
-from helix_temporal.stores.alone import HotThreads
+from helix_temporal.models.streams import TextDelta
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.locks import MemoryLocks
@@ -16,6 +15,7 @@ from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 OLD = CleanUpOldInput(max_age_ms=1000)
 

@@ -8,8 +8,8 @@ import pytest
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, StoreUnavailableError
 from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
+from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
-from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal._live_ask import LiveAsk
-from helix_temporal._streaming import Follow, store_of
+from helix_temporal.client._streams import Follow, LiveAsk, store_of
 from helix_temporal.errors import (
     InvalidConfigError,
     StoreUnavailableError,
@@ -15,13 +14,20 @@ from helix_temporal.errors import (
     StreamNotFoundError,
     StreamTruncatedError,
 )
-from helix_temporal.models.chunks import ChunkBase, RunEnded, RunStarted, Suspended, TextDelta
 from helix_temporal.models.sessions import AskResult, AskStatus
-from helix_temporal.models.streams import StoredChunk, StreamLimits
+from helix_temporal.models.streams import (
+    ChunkBase,
+    RunEnded,
+    RunStarted,
+    StoredChunk,
+    StreamLimits,
+    Suspended,
+    TextDelta,
+)
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
-from helix_temporal.stores._stream_rules import View
 from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.streams.rules import View
 from tests.unit._web import write
 
 ANSWERED = AskResult(status=AskStatus.ANSWERED, text="hi")

@@ -4,7 +4,6 @@ from typing import Any
 
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.children import RoutedSubmit
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import CallPolicy, ExitReason, OpenHandle, SuspendedTurn, UserMessage
@@ -15,10 +14,17 @@ from helix_temporal.models.steps import (
     RunStepInput,
     RunStepResult,
 )
-from helix_temporal.models.suspensions import INTERRUPTED, ChildWait, PendingCall, SubmitInput, WaitingCall
-from helix_temporal.workflows._conversation import Conversation
-from helix_temporal.workflows._turns import Turn
-from helix_temporal.workflows._waits import Waits
+from helix_temporal.models.waiting import (
+    INTERRUPTED,
+    ChildWait,
+    PendingCall,
+    RoutedSubmit,
+    SubmitInput,
+    WaitingCall,
+)
+from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.turn import Turn
+from helix_temporal.workflows.waiting import Waits
 
 FACTS = AgentFacts(name="a", max_steps=3)
 ASKED = Head(position=2, last_id="asked")

@@ -6,8 +6,8 @@ from helix_temporal.activities import Payloads, ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.steps import ToolInput
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 BOOK = "書" * 700
 """2,100 bytes in 700 characters."""

@@ -6,7 +6,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from helix_temporal.workflows._runner import ContextFreeRunner, needs_contexts
+from helix_temporal.workflows.runners import ContextFreeRunner, needs_contexts
 
 
 class _Codec(PayloadCodec):

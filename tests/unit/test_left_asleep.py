@@ -1,10 +1,11 @@
 """Sub-agents that were found to wait when their caller's thread was opened: what the slice then says."""
 
-from helix_temporal.activities._left_asleep import with_children
 from helix_temporal.activities._suspensions import with_asleep
+from helix_temporal.activities.subagents import with_children
+from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
 from helix_temporal.models.slices import SliceState
-from helix_temporal.models.suspensions import (
+from helix_temporal.models.waiting import (
     AnsweredCall,
     ChildWait,
     KnownCall,
@@ -12,7 +13,6 @@ from helix_temporal.models.suspensions import (
     Suspension,
     WaitingCall,
 )
-from helix_temporal.models.tool_results import ToolResult
 
 HEAD = Head(position=2, last_id="asks")
 NOTHING = Suspension(head=HEAD)

@@ -5,14 +5,21 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import _outlet as outlet
-from helix_temporal.activities._streaming import Streaming
+from helix_temporal.activities import stream_buffer as outlet
+from helix_temporal.activities.live import Streaming
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.chunks import ChunkBase, RunEnded, RunStarted, TextDelta
 from helix_temporal.models.sessions import SliceState
-from helix_temporal.models.streams import DEFAULT_LIMITS, StreamInfo, StreamLimits
-from helix_temporal.stores._stream_rules import Batch, Refused, Written
+from helix_temporal.models.streams import (
+    DEFAULT_LIMITS,
+    ChunkBase,
+    RunEnded,
+    RunStarted,
+    StreamInfo,
+    StreamLimits,
+    TextDelta,
+)
 from helix_temporal.stores.memory.streams import MemoryStreams
+from helix_temporal.stores.streams.rules import Batch, Refused, Written
 
 OLD, NEW = 5, 9
 

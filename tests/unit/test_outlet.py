@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import _outlet
-from helix_temporal.activities._outlet import GRACE, Grace, Keyed, Outlet
-from helix_temporal.activities._used import UsageLog
-from helix_temporal.models.chunks import Custom
+from helix_temporal.activities import stream_buffer
+from helix_temporal.activities.stream_buffer import GRACE, Grace, Keyed, Outlet
+from helix_temporal.activities.usage import UsageLog
+from helix_temporal.models.messages import ChildEnd
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, StepInput
-from helix_temporal.models.tool_results import ChildEnd
+from helix_temporal.models.streams import Custom
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores._stream_writer import MOST_CHUNKS, Writing
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.streams.writer import MOST_CHUNKS, Writing
 
 
 def news(number: int, key: str | None = None) -> Keyed:
@@ -76,7 +76,7 @@ async def test_one_slow_write_does_not_turn_streams_off_for_as_long_as_they_are_
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Little patience is had with the store for a while; that it is never so quick is not its fault."""
-    monkeypatch.setattr(_outlet, "_FOR", 1.0)
+    monkeypatch.setattr(stream_buffer, "_FOR", 1.0)
     streams, grace = SlowStreams(), Grace()
 
     async def is_shown(number: int) -> bool:
@@ -87,10 +87,10 @@ async def test_one_slow_write_does_not_turn_streams_off_for_as_long_as_they_are_
             await outlet.settle(news(number))
         return any(getattr(chunk, "data", None) == number for chunk in streams.get_chunks_sync("s"))
 
-    streams.pause = 2 * _outlet.GRACE
+    streams.pause = 2 * stream_buffer.GRACE
     assert not await is_shown(0)
     assert "did not take in time what was to be shown" in caplog.text
-    streams.pause = 2 * _outlet._LITTLE
+    streams.pause = 2 * stream_buffer._LITTLE
     for number in range(1, 40):
         if await is_shown(number):
             return

@@ -4,7 +4,7 @@ import pytest
 
 from helix_temporal.errors import ArchiveCorruptError
 from helix_temporal.models.records import Packed, pack, split
-from helix_temporal.stores.redis._replies import INSTALL_FIELD_BYTES, fields
+from helix_temporal.stores.redis.threads import INSTALL_FIELD_BYTES, fields
 from helix_temporal.testing.builders import messages
 
 

@@ -1,14 +1,13 @@
 """What a session remembers of answered calls has a bound: sessions live for years."""
 
-from helix_temporal.activities._state_children import _owners
-from helix_temporal.activities._state_suspensions import _answered
+from helix_temporal.activities.session_sync import _answered, _owners
 from helix_temporal.models.states import (
     MAX_COMPLETED_CALLS,
     CompletedClientToolCall,
     PendingClientToolCall,
     SessionState,
 )
-from helix_temporal.models.suspensions import AnsweredCall
+from helix_temporal.models.waiting import AnsweredCall
 
 
 def completed(count: int, name: str = "call") -> dict[str, CompletedClientToolCall]:

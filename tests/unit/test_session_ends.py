@@ -1,12 +1,12 @@
 """How a session's end is stored, while a step that nobody waits for may still be running."""
 
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.models.runs import NewRun, Run, RunChange, RunStatus
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.models.checkpoints import NewRun, Run, RunChange, RunStatus
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 EPOCH = 1_800_000_000_000_000
 

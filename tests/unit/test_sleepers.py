@@ -2,10 +2,9 @@
 
 import pytest
 
-from helix_temporal.models.children import RoutedSubmit
-from helix_temporal.models.suspensions import ChildWait, PendingCall, SubmitInput
-from helix_temporal.models.tool_results import ToolResult
-from helix_temporal.workflows._sleepers import OpenCalls, Sleepers
+from helix_temporal.models.messages import ToolResult
+from helix_temporal.models.waiting import ChildWait, PendingCall, RoutedSubmit, SubmitInput
+from helix_temporal.workflows.waiting import OpenCalls, Sleepers
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

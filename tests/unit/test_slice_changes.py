@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from helix_temporal.activities import _slice_changes
 from helix_temporal.activities._slice_changes import after_save, lacking
-from helix_temporal.activities._step_rules import advance
-from helix_temporal.models._json import canonical
+from helix_temporal.activities.standing_step import advance
+from helix_temporal.models.base import canonical
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SliceState

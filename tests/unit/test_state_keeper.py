@@ -4,23 +4,21 @@ import contextlib
 
 import pytest
 
-from helix_temporal.activities._payloads import Payloads
-from helix_temporal.activities._state_runs import give_up_run
-from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities.payloads import Payloads
+from helix_temporal.activities.session_sync import StateKeeper, give_up_run
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.errors import FencedError, StoreUnavailableError
-from helix_temporal.models._json import JsonObject
-from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.checkpoints import JsonPatchOp, RunStatus, StagedChange
 from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.runs import RunStatus
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
-from helix_temporal.models.suspensions import WaitingCall
+from helix_temporal.models.waiting import WaitingCall
 from helix_temporal.stores.sessions.store import RecordSessions
 from tests.unit._keeper_scene import Scene
 

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities import _outlet as outlet
-from helix_temporal.activities._streaming import Streaming
-from helix_temporal.activities._used import UsageLog
+from helix_temporal.activities import stream_buffer as outlet
+from helix_temporal.activities.live import Streaming
+from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, HeadMovedError, StoreUnavailableError
 from helix_temporal.models.agents import TextDelta
-from helix_temporal.models.chunks import ChunkBase, RunEnded, StepCommitted
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
-from helix_temporal.stores._stream_writer import Writing
-from helix_temporal.stores.alone import HotThreads
+from helix_temporal.models.streams import ChunkBase, RunEnded, StepCommitted
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.streams.writer import Writing
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 STEP = RunStepInput(
     session_id="s1",

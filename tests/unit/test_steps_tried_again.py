@@ -8,8 +8,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities._context import workflow_run
-from helix_temporal.activities._errors import application_error
+from helix_temporal.activities._runtime import application_error, workflow_run
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads

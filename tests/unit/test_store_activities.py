@@ -9,11 +9,10 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.checkpoints import CheckpointActivities
-from helix_temporal.activities.states import SessionStoreActivities
-from helix_temporal.stores.alone import HotThreads
+from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 NOTE = {"id": "m1", "role": "user", "content": "one"}
 STAGED = {"tool_call_id": "c1", "merge_changes": {"total": 12}}

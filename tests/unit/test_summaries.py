@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities._step_rules import parse_state
-from helix_temporal.activities._used import UsageLog
+from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import (
     Agent,
     AgentRegistry,
@@ -19,20 +19,20 @@ from helix_temporal.agents import (
     ModelResponse,
     ScriptedModel,
 )
-from helix_temporal.agents._compaction import CHUNK_BYTES, chunks, told
+from helix_temporal.agents.context import CHUNK_BYTES, chunks, told
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.models import parts
+from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, Page, ReadPage
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 SAID = "Summary of the conversation so far; its messages are no longer shown:\n\n"
 
@@ -401,7 +401,12 @@ def test_tools_and_images_are_told_in_words() -> None:
     call = ToolCall(id="c", name="look", arguments={"at": 1})
     asks = Message(id="m", role="assistant", content="Wait.", tool_calls=(call,))
     result = Message(id="r", role="tool", name="look", content="found", tool_call_id="c")
-    picture = [parts.text("See"), parts.image(url="u"), parts.file(name="a.pdf"), parts.thinking("hm")]
+    picture = [
+        messages.text("See"),
+        messages.image(url="u"),
+        messages.file(name="a.pdf"),
+        messages.thinking("hm"),
+    ]
     assert told(asks) == 'assistant: Wait. [calls look {"at":1}]'
     assert told(result) == "tool look: found"
     assert told(Message(id="u", role="user", content=picture)) == "user: See [image] [file a.pdf]"

@@ -6,18 +6,18 @@ import pytest
 import pytest_asyncio
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities._step_rules import parse_state
 from helix_temporal.activities._suspensions import results_behind, suspended_turn
+from helix_temporal.activities.standing_step import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.errors import HeadMovedError, StoreUnavailableError
 from helix_temporal.models.messages import Message, ToolCall, are_left_out, to_record
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.steps import RunStepInput, StepInput
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 
 @client_tool

@@ -7,25 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.activities import Payloads, _turn_list
-from helix_temporal.activities._step_rules import short_id
+from helix_temporal.activities import Payloads, rewinds
 from helix_temporal.activities._tidying import CUT_REMEMBERED, REMEMBERED, tidied, tidy
-from helix_temporal.activities._turn_list import first_turns, head_after, newest_turns, split_turns, turn_of
-from helix_temporal.activities.take_backs import INLINE_AGAIN, TakeBacks
+from helix_temporal.activities.rewinds import (
+    INLINE_AGAIN,
+    TakeBacks,
+    first_turns,
+    head_after,
+    newest_turns,
+    split_turns,
+    turn_of,
+)
+from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models import parts
-from helix_temporal.models._json import canonical
+from helix_temporal.models import messages as parts
+from helix_temporal.models.base import canonical
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.models.sessions import SliceState, UserMessage
 from helix_temporal.models.slices import Summary, TakenBack
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 TURN = st.builds(
     lambda users, tools, end: "u" * users + "".join("c" + "t" * each for each in tools) + end,
@@ -61,14 +68,14 @@ def places(turns: list[str]) -> list[int]:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of a few messages are read in several pages."""
-    monkeypatch.setattr(_turn_list, "_PAGE", 3)
+    monkeypatch.setattr(rewinds, "_PAGE", 3)
 
 
 @given(TURNS, st.integers(0, 12), st.integers(1, 12))
 async def test_turns_are_found_wherever_pages_end(turns: list[str], start: int, count: int) -> None:
     """Whatever is read at a time, and from whichever end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_turn_list, "_PAGE", 3)
+        patch.setattr(rewinds, "_PAGE", 3)
         threads, ends = await thread_of("".join(turns)), places(turns)
         start = min(start, len(turns))
         found, after = await first_turns(threads, "t", ends[start], count)

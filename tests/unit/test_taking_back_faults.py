@@ -9,13 +9,13 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal._updates import root_error
 from helix_temporal.activities import SessionActivities, StepLimits, Stepper
-from helix_temporal.activities._payloads import Payloads
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities.take_backs import TakeBacks
+from helix_temporal.activities.payloads import Payloads
+from helix_temporal.activities.rewinds import TakeBacks
+from helix_temporal.activities.session_sync import StateKeeper
 from helix_temporal.agents import Agent, AgentRegistry, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.client._updates import root_error
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ArchiveAccessError
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult, TakeBackRequest
@@ -30,15 +30,15 @@ from helix_temporal.models.steps import (
     RunStepInput,
     StepInput,
 )
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
-from helix_temporal.workflows._conversation import Conversation, reopen
-from helix_temporal.workflows._inbox import Inbox
-from helix_temporal.workflows._rewinds import PendingRewind, carry_out
+from helix_temporal.stores.threads.hot_only import HotThreads
+from helix_temporal.workflows.handlers import PendingRewind, carry_out
+from helix_temporal.workflows.inbox import Inbox
+from helix_temporal.workflows.opening import Conversation, reopen
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from helix_temporal.workflows._task_markers import TaskMarkers, TaskNotDoneError, keep_tasks_apart
+from helix_temporal.workflows.runners import TaskMarkers, TaskNotDoneError, keep_tasks_apart
 
 Fill = Callable[[Any], None]
 

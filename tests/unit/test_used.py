@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import Payloads, ToolRunner, _used
-from helix_temporal.activities._used import UsageLog
+from helix_temporal.activities import Payloads, ToolRunner
+from helix_temporal.activities import usage as _used
+from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.backends import Backends
 from helix_temporal.errors import StoreUnavailableError
@@ -16,9 +17,9 @@ from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, StepInput, ToolInput
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.settings import Settings
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.memory.usage import MemoryUsage
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 
 @tool

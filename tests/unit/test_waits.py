@@ -5,10 +5,10 @@ from contextlib import nullcontext
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import ToolCall, ToolResult
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import SuspendedTurn
-from helix_temporal.models.suspensions import (
+from helix_temporal.models.waiting import (
     NO_ANSWER,
     REMEMBERED_CALLS,
     AnsweredCall,
@@ -17,8 +17,7 @@ from helix_temporal.models.suspensions import (
     WaitingCall,
     check_outcome,
 )
-from helix_temporal.models.tool_results import ToolResult
-from helix_temporal.workflows._waits import Waits
+from helix_temporal.workflows.waiting import Waits
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

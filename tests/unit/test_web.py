@@ -8,8 +8,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from helix_temporal.models.chunks import Custom, RunEnded, RunStarted, TextDelta
-from helix_temporal.models.streams import StreamLimits
+from helix_temporal.models.streams import Custom, RunEnded, RunStarted, StreamLimits, TextDelta
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.web import create_sse_app
 from tests.unit._web import Connection, Event, connected, served, streams_alone, until, write

@@ -3,10 +3,15 @@
 from temporalio import workflow
 
 from helix_temporal.errors import FencedError, StaleStateError
-from helix_temporal.models._base import Model
-from helix_temporal.models.checkpoints import StagedChange, StepCommit
-from helix_temporal.models.locks import LockInfo
-from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus
+from helix_temporal.models.base import Model
+from helix_temporal.models.checkpoints import (
+    NewRun,
+    RunChange,
+    RunStarted,
+    RunStatus,
+    StagedChange,
+    StepCommit,
+)
 from helix_temporal.models.states import (
     CasConflict,
     CasOk,
@@ -15,6 +20,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     StateChange,
 )
+from helix_temporal.models.store_calls import LockInfo
 from helix_temporal.models.usage import TokenCounts, TokenUsageEntry
 from helix_temporal.workflows import CheckpointCalls, LockCalls, SessionStoreCalls, UsageCalls
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from helix_temporal.models.hooks import BeforeUserMessage, HookEvent, UserMessageDecision
+from helix_temporal.models.agents import BeforeUserMessage, HookEvent, UserMessageDecision
 from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.workflows import AgentSession, SessionHooks
 

@@ -19,7 +19,7 @@ from helix_temporal.agents import (
     ask_user,
     tool,
 )
-from helix_temporal.models.hooks import BeforeUserMessage, UserMessageDecision
+from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import ToolCall, Usage
 from tests.workflows._desk import Gate
 

@@ -15,8 +15,6 @@ import pytest_asyncio
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal import _diagnosis, _updates
-from helix_temporal._diagnosis import Diagnosis
 from helix_temporal.agents import (
     Agent,
     ContextPolicy,
@@ -27,7 +25,8 @@ from helix_temporal.agents import (
     TextDelta,
     tool,
 )
-from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.client import SessionClient, _diagnosis, _updates, workflow_id
+from helix_temporal.client._diagnosis import Diagnosis
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import (
     InvalidConfigError,

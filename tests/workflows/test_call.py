@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import SessionActivities, SessionReads, TakeBacks, ThreadActivities
-from helix_temporal.activities._limits import limits_of
+from helix_temporal.activities._runtime import limits_of
 from helix_temporal.backends import Backends
 from helix_temporal.devstack import Valkey
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.settings import Settings
 from helix_temporal.testing import HelixEnv, helix_env
-from helix_temporal.workflows._calls import TemporalCalls
-from helix_temporal.workflows.calls import call_options
+from helix_temporal.workflows.calls import TemporalCalls, call_options
 from tests.workflows import _callers as callers
 
 WORKFLOWS = [

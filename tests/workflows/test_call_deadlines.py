@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from helix_temporal import _diagnosis, _updates
 from helix_temporal.agents import Agent, ScriptedModel
-from helix_temporal.client import SessionClient
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.client import SessionClient, _diagnosis, _updates
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.testing.serving import session_worker
 from tests.workflows.conftest import Stand
 

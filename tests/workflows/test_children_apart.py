@@ -11,12 +11,12 @@ import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.children import ChildActivities
+from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.agents import Agent, AgentRegistry, agent_tool
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import AgentNotServedError
-from helix_temporal.models.children import TakenUpInput
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.waiting import TakenUpInput
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._desk import Desk

@@ -7,10 +7,10 @@ from redis.asyncio import Redis
 from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.client import SessionClient
-from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
 from helix_temporal.models.states import ClientToolResponse, SessionState, SessionStatus, ToolResultSubmission
-from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage

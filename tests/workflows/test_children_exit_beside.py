@@ -5,7 +5,7 @@ import pytest
 from helix_temporal.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import ExitReason
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.waiting import PendingCall
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound
 from tests.workflows.test_children_exit import answer, leaving, left

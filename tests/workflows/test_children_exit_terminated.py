@@ -17,7 +17,7 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SessionInput, SessionOptions
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.waiting import PendingCall
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Answer, Desk

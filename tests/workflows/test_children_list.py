@@ -13,7 +13,7 @@ from helix_temporal.errors import InvalidCursorError, InvalidRequestError, Sessi
 from helix_temporal.models.handles import ChildInfo
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.states import RemoteRef, SubSessionRef
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Answer, Desk
 from tests.workflows._team import Team, ask

@@ -7,9 +7,9 @@ import pytest
 
 from helix_temporal.client import SessionClient
 from helix_temporal.models.sessions import AskStatus, ExitReason
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.waiting import PendingCall
 from helix_temporal.workflows import AgentSession
-from helix_temporal.workflows._session import _Move
+from helix_temporal.workflows.session import _Move
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_exit_beside import both, own_and_below
 

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.errors import SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
-from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends

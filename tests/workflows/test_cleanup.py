@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput, CleanupResult
+from helix_temporal.models.maintenance import CleanupInput, CleanUpOldInput, CleanupResult
 from helix_temporal.models.states import CreateSession, SessionProperties, SessionStatus, WorkspaceRef
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.workflows import CleanupWorkflow

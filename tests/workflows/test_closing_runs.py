@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities._states import StateKeeper
-from helix_temporal.activities._step import Stepper
+from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import ModelRequest
-from helix_temporal.coldtier._tier import TieredThreads
-from helix_temporal.models.hooks import UserMessageDecision
+from helix_temporal.coldtier.store import TieredThreads
+from helix_temporal.models.agents import UserMessageDecision
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.settings import Settings

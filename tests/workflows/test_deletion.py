@@ -20,7 +20,7 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.deletion import DeletionActivities
 from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
-from helix_temporal.models.deletion import DeleteResult, EraseSessionInput
+from helix_temporal.models.handles import DeleteResult, EraseSessionInput
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker

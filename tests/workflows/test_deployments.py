@@ -14,11 +14,11 @@ from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.facade import create_session
 from helix_temporal.janitor import ensure_schedules, remove_schedules
-from helix_temporal.models.cleanup import CleanupInput
+from helix_temporal.models.maintenance import CleanupInput
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskResult, SessionOptions, Status
 from helix_temporal.models.states import SessionProperties
-from helix_temporal.models.waking import WakeInput
+from helix_temporal.models.waiting import WakeInput
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker

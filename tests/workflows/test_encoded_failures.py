@@ -16,10 +16,9 @@ from temporalio.converter import (
     SerializationContext,
 )
 
-from helix_temporal import _diagnosis
-from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.client import SessionClient, _diagnosis, workflow_id
 from helix_temporal.errors import ForeignDeploymentError
-from helix_temporal.workflows._task_markers import TASK_NOT_DONE, TaskMarkers, TaskNotDoneError
+from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskMarkers, TaskNotDoneError
 from tests.workflows import _users_own as own
 from tests.workflows._guests import served_with
 

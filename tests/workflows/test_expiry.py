@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError, SessionNotFoundError
-from helix_temporal.models.cleanup import CleanupInput, CleanUpOldInput, CleanupResult
+from helix_temporal.models.maintenance import CleanupInput, CleanUpOldInput, CleanupResult
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties, SessionStatus, ToolResultSubmission
-from helix_temporal.models.suspensions import ToolApproval
-from helix_temporal.models.waking import WakeInput, WakeResult
+from helix_temporal.models.waiting import ToolApproval, WakeInput, WakeResult
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import CleanupWorkflow, WakeWorkflow
 from tests.workflows._desk import Desk

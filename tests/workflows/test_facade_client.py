@@ -16,8 +16,8 @@ from helix_temporal.agents import (
 )
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
+from helix_temporal.models.agents import UserMessageDecision
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent
-from helix_temporal.models.hooks import UserMessageDecision
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage

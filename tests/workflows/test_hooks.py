@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from helix_temporal.models.hooks import UserMessageDecision
+from helix_temporal.models.agents import UserMessageDecision
 from helix_temporal.models.sessions import AskStatus, Receipt
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand

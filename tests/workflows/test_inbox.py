@@ -388,7 +388,7 @@ async def test_a_session_with_as_many_updates_as_the_server_takes_is_closed_in_t
     stand: Stand, desk: Desk, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server refuses an eleventh: it is asked again until there is room, or says that there was none."""
-    monkeypatch.setattr("helix_temporal._updates.CONTROL_SECONDS", 12.0)
+    monkeypatch.setattr("helix_temporal.client._updates.CONTROL_SECONDS", 12.0)
     gate, served = Gate(), stand.served
     desk.scripts[sid] = gate.then()
     asks = [asyncio.create_task(stand.sessions.ask(sid, "first", agent="main"))]

@@ -16,9 +16,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from helix_temporal import _updates
 from helix_temporal.agents import Agent, ScriptedModel
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionClient, _updates
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import NoWorkerError, SessionNotFoundError
 from helix_temporal.testing.serving import session_worker

@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.agents import ModelRequest
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionProperties, TracingContext
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows.conftest import Crew, Stand

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities.session_sync import StateKeeper
 from helix_temporal.errors import SessionExpiredError
 from helix_temporal.models.states import SessionProperties
 from tests.workflows._desk import Desk, Gate

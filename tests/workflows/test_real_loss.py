@@ -13,7 +13,7 @@ from helix_temporal.errors import HeadMovedError
 from helix_temporal.facade import resume_session
 from helix_temporal.models.facade import ResultEvent
 from helix_temporal.models.sessions import AskResult, AskStatus
-from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._backups import RedisBackup
 from tests.workflows._desk import Answer, Gate, echo, first_tools_then
 from tests.workflows._shore import Shore, shore

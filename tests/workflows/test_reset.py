@@ -10,7 +10,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
 from helix_temporal.workflows import SessionWorkflow
 from tests._resets import reset_workflow

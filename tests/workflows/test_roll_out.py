@@ -13,7 +13,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import AgentNotServedError, SessionNotFoundError
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
 from tests.workflows._roll_out import worker_processes

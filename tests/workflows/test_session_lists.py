@@ -14,8 +14,8 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.facade import create_session
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.states import SessionProperties, SessionStatus, TracingContext, WorkspaceRef
-from helix_temporal.models.suspensions import ToolApproval
 from helix_temporal.models.usage import CustomUsageEntry
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, calls

@@ -11,14 +11,13 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities._states import StateKeeper
+from helix_temporal.activities.session_sync import StateKeeper
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.checkpoints import StagedChange
+from helix_temporal.models.checkpoints import Run, StagedChange
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.runs import Run
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.settings import Settings

@@ -6,9 +6,9 @@ import pytest
 
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import AgentNotServedError
-from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import AskStatus, ExitReason, SessionInput, SessionOptions, Status
-from helix_temporal.models.suspensions import INTERRUPTED, PendingCall
+from helix_temporal.models.waiting import INTERRUPTED, PendingCall
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession

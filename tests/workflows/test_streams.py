@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal import _streaming
 from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext, ToolOutcome
-from helix_temporal.models import chunks
+from helix_temporal.client import _streams
+from helix_temporal.models import streams
 from helix_temporal.models.agents import ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallStarted
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import AskStatus
@@ -59,7 +59,7 @@ async def test_a_turn_is_shown_from_its_start_to_its_end(stand: Stand, desk: Des
     assert result.answer is not None
     assert {stored.chunk.message_id for stored in turn[1:]} == {result.answer.id}
     committed = turn[3].chunk
-    assert isinstance(committed, chunks.StepCommitted)
+    assert isinstance(committed, streams.StepCommitted)
     assert (committed.position, committed.characters) == (result.answer.position, len("the answer"))
     assert shown(turn) == result.text == "the answer"
 
@@ -68,7 +68,7 @@ async def test_a_stream_of_a_session_that_never_was_is_told_of_once(
     stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A misspelt id is waited for, as one that nobody has talked to yet."""
-    monkeypatch.setattr(_streaming, "_MISSING", 0.3)
+    monkeypatch.setattr(_streams, "_MISSING", 0.3)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3):
             await anext(stand.sessions.stream(sid))
@@ -90,7 +90,7 @@ async def test_pieces_come_while_the_model_still_speaks(stand: Stand, desk: Desk
     seen = []
     async for stored in stand.sessions.session(sid, agent="streaming").stream_ask("go"):
         seen.append(stored)
-        if isinstance(stored.chunk, chunks.TextDelta):
+        if isinstance(stored.chunk, streams.TextDelta):
             gate.opened.set()
     assert [each.chunk.type for each in seen][2:6] == ["thinking", "thinking", "text_delta", "text_delta"]
     assert shown(seen) == "first last"
@@ -124,7 +124,7 @@ async def test_a_tool_is_shown_from_its_arguments_to_its_result(stand: Stand, de
     ]
     assert about[1].model_dump()["delta"] == '{"what": "look"}'
     assert about[4].model_dump()["result"] == "seen"
-    [patch] = [each.chunk for each in turn if isinstance(each.chunk, chunks.StatePatch)]
+    [patch] = [each.chunk for each in turn if isinstance(each.chunk, streams.StatePatch)]
     assert patch.patches == ({"op": "add", "path": "/a~1b", "value": 1},)
 
 
@@ -137,7 +137,7 @@ async def test_a_failed_tool_ends_in_the_stream_too(stand: Stand, desk: Desk, si
     desk.acts[sid] = act
     desk.scripts[sid] = first_tools_then("I could not", "x")
     turn = await turn_of(stand, sid)
-    [end] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolEnd)]
+    [end] = [each.chunk for each in turn if isinstance(each.chunk, streams.ToolEnd)]
     assert not end.success
     assert "ValueError" in str(end.error)
 
@@ -147,7 +147,7 @@ async def test_a_large_result_is_told_by_its_size(stand: Stand, desk: Desk, sid:
     desk.acts[sid] = lambda what, context: "x" * 100_000
     desk.scripts[sid] = first_tools_then("done", "x")
     turn = await turn_of(stand, sid)
-    [end] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolEnd)]
+    [end] = [each.chunk for each in turn if isinstance(each.chunk, streams.ToolEnd)]
     assert (end.result, end.result_bytes) == (None, 100_002)
 
 
@@ -166,7 +166,7 @@ async def test_what_a_failed_attempt_said_disappears(stand: Stand, desk: Desk, s
 
     desk.streams[sid] = speak
     turn = [stored async for stored in stand.sessions.session(sid, agent="streaming").stream_ask("go")]
-    texts = [each.chunk.delta for each in turn if isinstance(each.chunk, chunks.TextDelta)]
+    texts = [each.chunk.delta for each in turn if isinstance(each.chunk, streams.TextDelta)]
     assert "".join(texts) == "attempt 1 attempt 2 whole"
     assert Counter(types(turn))["step_discarded"] >= 1
     assert shown(turn) == "attempt 2 whole"
@@ -181,13 +181,13 @@ async def test_an_aborted_turn_ends_in_the_stream(stand: Stand, desk: Desk, sid:
     seen = []
     async for stored in live:
         seen.append(stored)
-        if isinstance(stored.chunk, chunks.StepStarted):
+        if isinstance(stored.chunk, streams.StepStarted):
             await gate.reached.wait()
             await stand.sessions.stop(sid, abort=True)
     gate.opened.set()
     assert (await live.result()).status is AskStatus.INTERRUPTED
     ended = seen[-1].chunk
-    assert isinstance(ended, chunks.RunEnded)
+    assert isinstance(ended, streams.RunEnded)
     assert (ended.status, ended.in_thread) == ("aborted", False)
 
 
@@ -199,12 +199,12 @@ async def test_a_cancelled_session_ends_its_run_in_the_stream(stand: Stand, desk
     seen = []
     async for stored in live:
         seen.append(stored)
-        if isinstance(stored.chunk, chunks.StepStarted):
+        if isinstance(stored.chunk, streams.StepStarted):
             await gate.reached.wait()
             await stand.handle(sid).cancel()
     gate.opened.set()
     ended = seen[-1].chunk
-    assert isinstance(ended, chunks.RunEnded)
+    assert isinstance(ended, streams.RunEnded)
     assert (ended.status, ended.exit_reason, ended.in_thread) == ("interrupted", "cancelled", False)
 
 
@@ -267,10 +267,10 @@ async def test_a_tool_call_and_its_answer_are_two_steps(stand: Stand, desk: Desk
     """Each with an id of its own, the tool's events with that of the answer that asks for it."""
     desk.scripts[sid] = lambda request: calls("x") if request.messages[-1].role == "user" else "done"
     turn = await turn_of(stand, sid)
-    starts = [each.chunk for each in turn if isinstance(each.chunk, chunks.StepStarted)]
+    starts = [each.chunk for each in turn if isinstance(each.chunk, streams.StepStarted)]
     assert [each.step for each in starts] == [1, 2]
-    [start] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolStart)]
-    [end] = [each.chunk for each in turn if isinstance(each.chunk, chunks.ToolEnd)]
+    [start] = [each.chunk for each in turn if isinstance(each.chunk, streams.ToolStart)]
+    [end] = [each.chunk for each in turn if isinstance(each.chunk, streams.ToolEnd)]
     assert start.message_id == end.message_id == starts[0].message_id
 
 

@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal._streaming import kept
 from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
+from helix_temporal.client._streams import kept
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.models.chunks import RunEnded
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.streams import RunEnded
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand, make_settings

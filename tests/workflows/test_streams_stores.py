@@ -2,7 +2,7 @@
 
 import pytest
 
-from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk
 from tests.workflows.test_states import PAIRINGS, place, served

@@ -2,11 +2,11 @@
 
 import pytest
 
-from helix_temporal.models import chunks
+from helix_temporal.models import streams
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.stream_view import StreamView
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from tests.workflows._desk import Desk
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew, Stand
@@ -28,7 +28,7 @@ async def test_a_wait_is_told_with_what_it_is_for(stand: Stand, desk: Desk, sid:
     assert result.status is AskStatus.SUSPENDED
     assert types(turn)[-2:] == ["tool_approval_request", "suspended"]
     told = turn[-1].chunk
-    assert isinstance(told, chunks.Suspended)
+    assert isinstance(told, streams.Suspended)
     assert [call["id"] for call in told.calls] == [call.id for call in result.pending]
     assert [call["kind"] for call in told.calls] == ["client", "approval"]
 
@@ -55,15 +55,15 @@ async def test_a_sub_agent_is_shown_where_it_works(crew: Crew, sid: str) -> None
     """Its session has a stream of its own; the page can show that, too."""
     live = crew.sessions.session(sid, agent="new").stream_ask("how are you")
     turn = [stored.chunk async for stored in live]
-    [start] = [each for each in turn if isinstance(each, chunks.SubAgentStart)]
-    [end] = [each for each in turn if isinstance(each, chunks.SubAgentEnd)]
+    [start] = [each for each in turn if isinstance(each, streams.SubAgentStart)]
+    [end] = [each for each in turn if isinstance(each, streams.SubAgentEnd)]
     child = await crew.child(sid)
     assert (start.sub_session_id, start.sub_agent_type) == (child, "helper")
     assert (end.sub_session_id, end.success, end.result) == (child, True, "1: how are you")
     names = [each.type for each in turn]
     assert names.index("subagent_end") < names.index("tool_end")
     told = [stored.chunk async for stored in crew.sessions.stream(child)]
-    assert isinstance(told[-1], chunks.RunEnded)
+    assert isinstance(told[-1], streams.RunEnded)
 
 
 async def test_the_end_of_a_sub_agent_shows_the_beginning_of_what_it_gave(crew: Crew, sid: str) -> None:
@@ -73,7 +73,7 @@ async def test_the_end_of_a_sub_agent_shows_the_beginning_of_what_it_gave(crew: 
     )
     live = crew.sessions.session(sid, agent="new").stream_ask("go")
     turn = [stored.chunk async for stored in live]
-    large, failed = [each for each in turn if isinstance(each, chunks.SubAgentEnd)]
+    large, failed = [each for each in turn if isinstance(each, streams.SubAgentEnd)]
     assert (large.result, large.success) == ("x" * 2000, True)
     assert (failed.success, failed.sub_agent_type) == (False, "helper")
     assert "PlayedError: on purpose" in str(failed.result)

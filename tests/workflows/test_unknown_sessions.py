@@ -9,7 +9,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import NotFoundError
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionProperties
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

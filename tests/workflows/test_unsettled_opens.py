@@ -17,7 +17,7 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.testing.proxy import FaultProxy, StallReply
 from helix_temporal.testing.serving import session_worker
-from helix_temporal.workflows import _calls
+from helix_temporal.workflows import calls
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import TIMEOUTS, Stand, make_settings
 from tests.workflows.test_archive_down import Shore
@@ -36,7 +36,7 @@ SHORT = TIMEOUTS.model_copy(
 def impatient() -> Iterator[None]:
     """An open has a minute beside the roll-out, as a worker may lack the agent; here none does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_calls, "_LAST_ATTEMPT", 0.0)
+        patch.setattr(calls, "_LAST_ATTEMPT", 0.0)
         yield
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from helix_temporal.agents import ToolContext, ToolOutcome
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.suspensions import ToolApproval
 from helix_temporal.models.usage import CallStats, TokenUsageEntry, ToolUsageEntry, UsageRollup
+from helix_temporal.models.waiting import ToolApproval
 from tests.workflows._desk import Desk, calls, first_tools_then
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew, Stand

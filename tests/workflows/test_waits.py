@@ -9,7 +9,7 @@ from temporalio.client import WorkflowFailureError
 from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, Status
-from helix_temporal.models.suspensions import DENIED, INTERRUPTED, WENT_ON, ToolApproval
+from helix_temporal.models.waiting import DENIED, INTERRUPTED, WENT_ON, ToolApproval
 from tests.workflows._desk import Answer, Desk, Gate
 from tests.workflows.conftest import Stand
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.models.sessions import AskStatus
-from helix_temporal.workflows import _session
+from helix_temporal.workflows import session
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
 from tests.workflows.test_waits import LOCATE, asks_once, suspended
@@ -18,7 +18,7 @@ async def test_an_answer_comes_through_a_crowd_that_waits_behind_its_turn(
     stand: Stand, desk: Desk, sid: str, clients: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes ten updates of a run at once; all of them waited for the one that it refused."""
-    monkeypatch.setattr(_session, "ASK_SECONDS", 1.0)
+    monkeypatch.setattr(session, "ASK_SECONDS", 1.0)
     desk.scripts[sid] = asks_once(LOCATE)
     await suspended(stand, sid)
     crowd = [stand.client() for _ in range(clients)]

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from helix_temporal.models.runs import RunStatus
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import AskStatus, ExitReason, Status
 from helix_temporal.models.states import ClientToolResponse, SessionStatus, ToolResultSubmission
-from helix_temporal.models.suspensions import INTERRUPTED, PendingCall, ToolApproval
+from helix_temporal.models.waiting import INTERRUPTED, PendingCall, ToolApproval
 from helix_temporal.settings import Limits, Settings
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand

@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.sessions import ExitReason, Status
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand

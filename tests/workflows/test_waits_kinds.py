@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import ClientToolResponse, ToolResultSubmission
-from helix_temporal.models.suspensions import DENIED, ToolApproval
+from helix_temporal.models.waiting import DENIED, ToolApproval
 from helix_temporal.settings import Settings
 from tests.workflows import test_children_exit
 from tests.workflows._desk import Desk

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from helix_temporal.errors import TooLargeError
-from helix_temporal.models import parts
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models import messages
+from helix_temporal.models.base import JsonObject
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import ClientToolResponse, ToolResultSubmission
-from helix_temporal.models.suspensions import SubmitInput
+from helix_temporal.models.waiting import SubmitInput
 from helix_temporal.settings import Settings
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
@@ -28,7 +28,7 @@ MANY = [("locate", {"what": f"{number}"}) for number in range(10)]
 def picture(number: int, size: int = 300 * KIB) -> list[JsonObject]:
     """What somebody photographed, and says of it."""
     data = chr(ord("A") + number) * size
-    return [parts.text(f"see {number}"), parts.image(media_type="image/png", data=data)]
+    return [messages.text(f"see {number}"), messages.image(media_type="image/png", data=data)]
 
 
 async def test_ten_large_answers_of_parts_to_one_step_are_taken(stand: Stand, desk: Desk, sid: str) -> None:

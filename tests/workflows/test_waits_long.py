@@ -11,14 +11,14 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from helix_temporal.client import SessionClient
-from helix_temporal.devstack import _binaries
+from helix_temporal.devstack import programs
 from helix_temporal.devstack.temporal import TEST_SERVER
 from helix_temporal.models.sessions import AskStatus, SessionOptions
-from helix_temporal.models.suspensions import NO_ANSWER
+from helix_temporal.models.waiting import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import AgentSession
-from helix_temporal.workflows._session import _Move
+from helix_temporal.workflows.session import _Move
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
 from tests.workflows.test_idle import served
@@ -39,7 +39,7 @@ async def skipping(
     name = f"t{uuid.uuid4().hex[:8]}"
     plugin = HelixPlugin(Settings(task_queue=name, cold_directory=tmp_path), agents=desk.agents())
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(_binaries.find(TEST_SERVER, os.environ)), plugins=[plugin]
+        test_server_existing_path=str(programs.find(TEST_SERVER, os.environ)), plugins=[plugin]
     )
     async with served(environment, plugin):
 

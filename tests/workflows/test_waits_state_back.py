@@ -3,7 +3,7 @@
 import pytest
 
 from helix_temporal.models.states import ClientToolResponse, ToolResultSubmission
-from helix_temporal.models.suspensions import PendingCall
+from helix_temporal.models.waiting import PendingCall
 from helix_temporal.settings import Settings
 from tests.workflows._backups import RedisBackup
 from tests.workflows._desk import Desk

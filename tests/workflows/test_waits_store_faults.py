@@ -13,7 +13,7 @@ from temporalio.client import WorkflowFailureError
 
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.models.suspensions import INTERRUPTED, ToolApproval
+from helix_temporal.models.waiting import INTERRUPTED, ToolApproval
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
 from helix_temporal.testing.proxy import FaultProxy

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest
 from helix_temporal.models.sessions import AskStatus, ExitReason
-from helix_temporal.models.suspensions import PendingCall, ToolApproval
+from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 from tests.workflows.test_failures import permanent

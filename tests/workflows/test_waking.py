@@ -9,12 +9,11 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.waking import WakingActivities
+from helix_temporal.activities.maintenance import WakingActivities
 from helix_temporal.client import workflow_id
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus
-from helix_temporal.models.suspensions import NO_ANSWER
-from helix_temporal.models.waking import WakeInput, WakeResult
+from helix_temporal.models.waiting import NO_ANSWER, WakeInput, WakeResult
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.workflows import WakeWorkflow

@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from helix_temporal.errors import StoreCorruptError, UnsupportedFormatError
-from helix_temporal.models._json import dumps
+from helix_temporal.models.base import dumps
 from helix_temporal.models.ids import decode_id, encode_id
 
 SUFFIX: Final = ".helix"

@@ -12,9 +12,8 @@ import orjson
 from pydantic import ValidationError
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models._json import dumps
+from helix_temporal.models.base import dumps
 from helix_temporal.models.states import SessionState
-from helix_temporal.stores._session_ops import NOTHING, HeldSession
 from helix_temporal.stores.file._format import Facts, Part, Parts
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
@@ -22,6 +21,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecord,
     SessionRow,
 )
+from helix_temporal.stores.sessions.operations import NOTHING, HeldSession
 
 SESSION: Final = "session"
 """Name of the part."""

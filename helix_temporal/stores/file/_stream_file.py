@@ -21,12 +21,20 @@ from zlib import crc32
 import orjson
 
 from helix_temporal.errors import InvalidIdError, StoreCorruptError, StoreUnavailableError
-from helix_temporal.models._json import dumps
+from helix_temporal.models.base import dumps
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.stores._stream_log import StreamLog
-from helix_temporal.stores._stream_rules import Batch, Change, Head, Refused, View, Written, facts_from
 from helix_temporal.stores.file._disk import TEMPORARY, Disk
+from helix_temporal.stores.streams.rules import (
+    Batch,
+    Change,
+    Head,
+    Refused,
+    StreamLog,
+    View,
+    Written,
+    facts_from,
+)
 
 SUFFIX: Final = ".stream"
 

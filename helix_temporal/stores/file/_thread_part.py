@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, StoreCorruptError, UnsupportedFormatError
 from helix_temporal.models.records import pack, unpack
-from helix_temporal.stores._thread_ops import HeldThread
 from helix_temporal.stores.file._format import Facts, Part, Parts
 from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.threads.operations import HeldThread
 
 THREAD: Final = "thread"
 """Name of the part."""

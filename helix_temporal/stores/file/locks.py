@@ -6,12 +6,11 @@ from dataclasses import asdict
 from typing import Final
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
-from helix_temporal.stores import _lease_rules as rules
-from helix_temporal.stores._lease_rules import Claim, LeaseRow
-from helix_temporal.stores._leases import Leases
+from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores import locks as rules
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Part, Parts
+from helix_temporal.stores.locks import Claim, LeaseRow, Leases
 
 _LEASE: Final = "lease"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from helix_temporal.models._json import dumps
+from helix_temporal.models.base import dumps
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Facts, Part, Parts
 

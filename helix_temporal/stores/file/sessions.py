@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from helix_temporal.errors import HelixError, InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
-from helix_temporal.stores import _session_ops as ops
-from helix_temporal.stores import _thread_ops
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.file._documents import Change, Documents, Listed
 from helix_temporal.stores.file._format import Part, Parts
 from helix_temporal.stores.file._session_part import SESSION, ListedRow, listed_row, session_in, session_part
@@ -22,6 +20,8 @@ from helix_temporal.stores.protocols.session_records import (
     SessionView,
     Wanted,
 )
+from helix_temporal.stores.sessions import operations as ops
+from helix_temporal.stores.threads import operations
 
 _STATE_ONLY: Final = Wanted()
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class FileSessions:
     def _append(self, parts: Parts, step: StepAppend) -> tuple[Appended, Part]:
         now = self._clock()
         held = thread_in(parts, now)
-        appended, thread = _thread_ops.append(held, step, now)
+        appended, thread = operations.append(held, step, now)
         if appended is None or thread is None:
             raise ThreadNotFoundError(f"thread {step.thread_id!r} is not hot here; make it hot first")
         return appended, parts[THREAD] if thread is held else thread_part(thread)

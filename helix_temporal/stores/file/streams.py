@@ -9,11 +9,11 @@ from typing import Final
 
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores._stream_feed import News
-from helix_temporal.stores._stream_rules import Batch, Change, Refused, View, Written
-from helix_temporal.stores._streams import Streams
 from helix_temporal.stores.file._disk import Disk
 from helix_temporal.stores.file._stream_file import SUFFIX, StreamFile
+from helix_temporal.stores.streams.reader import News
+from helix_temporal.stores.streams.rules import Batch, Change, Refused, View, Written
+from helix_temporal.stores.streams.store import Streams
 
 _QUICK: Final = 0.005
 _SLOW: Final = 0.05

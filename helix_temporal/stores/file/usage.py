@@ -5,11 +5,10 @@ from typing import Final
 
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores import _usage_rules as rules
-from helix_temporal.stores._usage import UsageLedger
-from helix_temporal.stores._usage_rules import Wanted
+from helix_temporal.stores import usage as rules
 from helix_temporal.stores.file._documents import Change, Documents, Listed
 from helix_temporal.stores.file._format import Part, Parts
+from helix_temporal.stores.usage import UsageLedger, Wanted
 
 _ENTRIES: Final = "entries"
 _NOTHING: Final[Mapping[str, UsageEntry]] = {}

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Callable
 
-from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
-from helix_temporal.stores import _lease_rules as rules
-from helix_temporal.stores._lease_rules import Claim, LeaseRow
-from helix_temporal.stores._leases import Leases
+from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores import locks as rules
+from helix_temporal.stores.locks import Claim, LeaseRow, Leases
 
 
 class MemoryLocks(Leases):

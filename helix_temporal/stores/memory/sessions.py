@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.errors import ThreadNotFoundError
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.models.states import SessionState
-from helix_temporal.stores import _session_ops as ops
-from helix_temporal.stores._session_ops import NOTHING, HeldSession
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
@@ -21,6 +19,8 @@ from helix_temporal.stores.protocols.session_records import (
     SessionView,
     Wanted,
 )
+from helix_temporal.stores.sessions import operations as ops
+from helix_temporal.stores.sessions.operations import NOTHING, HeldSession
 
 _STATE_ONLY: Final = Wanted()
 

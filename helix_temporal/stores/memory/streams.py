@@ -5,12 +5,10 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from helix_temporal.models.chunks import ChunkBase
-from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits, StreamStatus
-from helix_temporal.stores._stream_feed import News
-from helix_temporal.stores._stream_log import StreamLog
-from helix_temporal.stores._stream_rules import Batch, Change, Refused, View, Written
-from helix_temporal.stores._streams import Streams
+from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StreamLimits, StreamStatus
+from helix_temporal.stores.streams.reader import News
+from helix_temporal.stores.streams.rules import Batch, Change, Refused, StreamLog, View, Written
+from helix_temporal.stores.streams.store import Streams
 
 
 class MemoryStreams(Streams):

@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from helix_temporal.models.records import Head, Record
-from helix_temporal.stores import _thread_ops as ops
-from helix_temporal.stores._thread_ops import HeldThread, Outcome
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -18,6 +16,8 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
+from helix_temporal.stores.threads import operations as ops
+from helix_temporal.stores.threads.operations import HeldThread, Outcome
 
 T = TypeVar("T")
 

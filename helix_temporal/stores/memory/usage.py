@@ -1,9 +1,8 @@
 """Usage in this process: for tests and the first try; gone with it."""
 
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores import _usage_rules as rules
-from helix_temporal.stores._usage import UsageLedger
-from helix_temporal.stores._usage_rules import Wanted
+from helix_temporal.stores import usage as rules
+from helix_temporal.stores.usage import UsageLedger, Wanted
 
 
 class MemoryUsage(UsageLedger):

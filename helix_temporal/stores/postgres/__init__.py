@@ -1,10 +1,15 @@
 """Stores on PostgreSQL."""
 
-from helix_temporal.stores.postgres._adapter import AsyncpgAdapter, Database
-from helix_temporal.stores.postgres._migrations import Migration, MigrationResult, PostgresMigrations
-from helix_temporal.stores.postgres._protocol import PostgresAdapter, PostgresExecutor, transact
+from helix_temporal.stores.postgres.adapter import (
+    AsyncpgAdapter,
+    Database,
+    PostgresAdapter,
+    PostgresExecutor,
+    transact,
+)
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
+from helix_temporal.stores.postgres.migrations import Migration, MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.postgres.storage import PostgresSessionStorage

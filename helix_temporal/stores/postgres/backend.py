@@ -1,12 +1,11 @@
 """The door to everything in one PostgreSQL database."""
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores.postgres._adapter import AsyncpgAdapter, Database, as_adapter
-from helix_temporal.stores.postgres._check import check_pooler
-from helix_temporal.stores.postgres._migrations import PostgresMigrations
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres.adapter import AsyncpgAdapter, Database, as_adapter
 from helix_temporal.stores.postgres.locks import PostgresLocks
+from helix_temporal.stores.postgres.migrations import PostgresMigrations, check_pooler
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.threads import PostgresThreads

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
-from helix_temporal.stores._lease_rules import Claim
-from helix_temporal.stores._leases import Leases
-from helix_temporal.stores.postgres._adapter import Database, as_adapter
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._queries import Queries
+from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores.locks import Claim, Leases
+from helix_temporal.stores.postgres.adapter import Database, as_adapter
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 
 
 class PostgresLocks(Leases):

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from helix_temporal.stores._checksums import checked, with_checksum
-from helix_temporal.stores.postgres._adapter import Database, as_adapter
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._queries import Queries
+from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.postgres.adapter import Database, as_adapter
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 
 _PURGED_AT_ONCE: Final = 20
 

@@ -1,23 +1,21 @@
-"""Sessions in PostgreSQL: a row a session, and one for each of its records."""
+"""Lists of sessions: the filters that are given become conditions; no text of a caller is ever in SQL."""
 
-from collections.abc import AsyncIterator
-from typing import Any, Final
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
-from helix_temporal.errors import ThreadNotFoundError
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.models.base import dumps
 from helix_temporal.models.records import head_after
-from helix_temporal.stores import _decide
-from helix_temporal.stores._checksums import checked
-from helix_temporal.stores.postgres._adapter import Database, as_adapter
-from helix_temporal.stores.postgres._append import append_step
-from helix_temporal.stores.postgres._check import check_database
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import PostgresExecutor, transact
-from helix_temporal.stores.postgres._queries import Queries
-from helix_temporal.stores.postgres._rows import header_of
-from helix_temporal.stores.postgres._session_list import list_sessions
-from helix_temporal.stores.postgres._session_sql import commit_statement, place_of
-from helix_temporal.stores.postgres._session_view import view_statement
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.paging import decode_cursor, encode_cursor
+from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.stores.postgres.migrations import check_database
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of, shifted, statement
+from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
     Committed,
@@ -26,9 +24,290 @@ from helix_temporal.stores.protocols.session_records import (
     RecordPage,
     SessionCommit,
     SessionRecord,
+    SessionRow,
     SessionView,
     Wanted,
 )
+from helix_temporal.stores.threads import fences
+
+_COLUMNS: Final = (
+    "session_id, agent_type, user_id, status, version, step_count, tags, parent_session_id, expires_at, "
+    "created_at, updated_at"
+)
+
+
+async def list_sessions(on: PostgresExecutor, prefix: str, query: SessionQuery) -> SessionPage:
+    """See `SessionRecords.list_sessions`."""
+    conditions, arguments = _conditions(query)
+    where = " AND ".join(conditions)
+    total: int = await on.fetchval(f'SELECT count(*) FROM "{prefix}states" WHERE {where}', *arguments)  # noqa: S608
+    field, direction = query.order_by.field, query.order_by.direction
+    scope = f"sessions.{field}.{direction}"
+    if query.cursor is not None:
+        order, session_id = decode_cursor(scope, query.cursor)
+        beyond = ">" if direction == "asc" else "<"
+        arguments += [order, session_id]
+        at = len(arguments)
+        where += f" AND ({field}, session_id) {beyond} (${at - 1}::bigint, ${at}::text)"
+    arguments += [query.limit + 1, 0 if query.cursor else query.offset]
+    at = len(arguments)
+    rows = await on.fetch(
+        f'SELECT {_COLUMNS} FROM "{prefix}states" WHERE {where} '  # noqa: S608 (fixed texts and a checked prefix)
+        f"ORDER BY {field} {direction}, session_id {direction} LIMIT ${at - 1} OFFSET ${at}",
+        *arguments,
+    )
+    found = tuple(SessionSummary.model_validate(dict(row)) for row in rows[: query.limit])
+    more = len(rows) > query.limit
+    return SessionPage(
+        sessions=found,
+        total=total,
+        offset=query.offset,
+        limit=query.limit,
+        has_more=more,
+        next_cursor=encode_cursor(scope, getattr(found[-1], field), found[-1].session_id) if more else None,
+    )
+
+
+def _conditions(query: SessionQuery) -> tuple[list[str], list[Any]]:
+    parent = query.parent_session_id
+    possible = (
+        ("user_id = ?", query.user_id),
+        ("agent_type = ?", query.agent_type),
+        ("status = ANY (?::text[])", [status.value for status in query.status] or None),
+        ("parent_session_id = ?", None if isinstance(parent, Unset) else parent),
+        ("tags @> ?::text[]", list(query.tags) or None),
+        ("metadata @> ?::jsonb", dumps(query.metadata).decode() if query.metadata else None),
+        (f"{query.date_field} >= ?", query.date_from),
+        (f"{query.date_field} < ?", query.date_to),
+    )
+    given = [(condition, value) for condition, value in possible if value is not None]
+    conditions = ["NOT deleted", *(each.replace("?", f"${at}") for at, (each, _) in enumerate(given, 1))]
+    if parent is None:
+        conditions.append("parent_session_id IS NULL")
+    return conditions, [value for _, value in given]
+
+
+_GROUPED: Final = (RecordKind.STEP, RecordKind.STAGED)
+"""Kinds of which a table is read by group, also where a key is wanted."""
+
+_BRANCH: Final = "\nUNION ALL "
+_KIND: Final = re.compile(r"SELECT '([a-z_]+)'")
+_ASKED: Final = re.compile(r"'[a-z_]+' = ANY \(\$1[12]::text\[\]\) AND ")
+_ARGUMENT: Final = re.compile(r"\$\d+::text\[\]")
+
+How = Literal["some", "all", "newest"]
+
+
+class _Part(NamedTuple):
+    how: How
+    kind: RecordKind
+
+
+def view_statement(session_id: str, wanted: Wanted, *, prefix: str) -> tuple[str, list[Any]]:
+    """The statement that reads a view, and its arguments.
+
+    Raises:
+        InvalidRequestError: The newest of a kind is wanted that has no order.
+    """
+    some = _some(wanted)
+    parts = [_Part("all", kind) for kind, _ in wanted.groups if kind not in _GROUPED]
+    parts += [_Part("newest", kind) for kind in wanted.newest]
+    unknown = [part.kind.value for part in parts if part not in _branches()]
+    if unknown:
+        raise InvalidRequestError(f"newest of {unknown}: not kept in an order here")
+    text = _view_text(tuple(_Part("some", kind) for kind in some), tuple(parts), wanted.thread)
+    return text.replace("{prefix}", prefix), [session_id, *some.values()]
+
+
+def none_of(unless: Wanted, used: int) -> tuple[tuple[str, ...], list[Any]]:
+    """What holds where nothing of ``unless`` is there: conditions, their arguments from ``$used + 1`` on.
+
+    Raises:
+        InvalidRequestError: A key of a kind with groups is among it, or all of a kind without.
+    """
+    keyed = [name.kind for name in unless.keys if name.kind in _GROUPED]
+    whole = [kind for kind, _ in unless.groups if kind not in _GROUPED]
+    if keyed or whole:
+        raise InvalidRequestError(f"unless: keys of {keyed}, all of {whole}: not looked for in a commit")
+    some = _some(unless)
+    return _view_conditions(tuple(some), used), list(some.values())
+
+
+def _some(wanted: Wanted) -> dict[RecordKind, list[str]]:
+    some: dict[RecordKind, list[str]] = defaultdict(list)
+    for name in wanted.keys:
+        some[name.kind].append(name.group if name.kind in _GROUPED else name.key)
+    for kind, group in wanted.groups:
+        if kind in _GROUPED:
+            some[kind].append(group)
+    return some
+
+
+@lru_cache(512)
+def _view_conditions(kinds: tuple[RecordKind, ...], used: int) -> tuple[str, ...]:
+    branches = (_branches()[_Part("some", kind)] for kind in kinds)
+    asked = (_ARGUMENT.sub(f"${used + n}::text[]", branch) for n, branch in enumerate(branches, 1))
+    return tuple(f"NOT EXISTS ({each})" for each in asked)
+
+
+@lru_cache(512)
+def _view_text(some: tuple[_Part, ...], others: tuple[_Part, ...], thread: bool) -> str:
+    branches = _branches()
+    texts = [_state()]
+    for number, part in enumerate(some, 2):
+        texts.append(_ARGUMENT.sub(f"${number}::text[]", branches[part]))
+    texts += [branches[part] for part in dict.fromkeys(others)]
+    text = _BRANCH.join(texts)
+    if not thread:
+        return text
+    whole = statement("session_view")
+    return statement("session_thread_view").replace(whole, text)
+
+
+@lru_cache(1)
+def _branches() -> dict[_Part, str]:
+    found: dict[_Part, str] = {}
+    for branch in statement("session_view").split(_BRANCH)[1:]:
+        named = _KIND.search(branch)
+        assert named is not None, branch
+        how: How = "all" if "($11::" in branch else "newest" if "($12::" in branch else "some"
+        found[_Part(how, RecordKind(named[1]))] = _ASKED.sub("", branch)
+    return found
+
+
+def _state() -> str:
+    return statement("session_view").split(_BRANCH)[0]
+
+
+_GUARD_ARGUMENTS: Final = {"create": 21, "row": 21, "touch": 3, "mark": 3}
+
+
+def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tuple[str, list[Any]]:
+    """The statement that makes a commit, and its arguments; no row comes back if it may not happen.
+
+    With ``append`` the step goes into the thread by the same statement, if it stands at its head.
+    """
+    if change.row is None:
+        guard = "touch" if change.revision else "mark"
+    else:
+        guard = "row" if change.revision else "create"
+    arguments: list[Any] = [change.session_id, change.revision, change.max_epoch]
+    if change.row is not None:
+        arguments += row_values(change.session_id, change.row)
+    removed, put = _by_kind(change)
+    for kind in removed:
+        arguments += removed[kind]
+    for kind in put:
+        arguments += _put_values(change.session_id, put[kind])
+    if append:
+        assert change.append is not None
+        arguments += append_values(change.append, head_after(change.append.head, change.append.records))
+    conditions, values = none_of(change.unless if change.revision else Wanted(), len(arguments))
+    arguments += values
+    parts = (guard, tuple(removed), tuple(put), append, conditions)
+    return _text(*parts).replace("{prefix}", prefix), arguments
+
+
+@lru_cache(512)
+def _text(
+    guard: str,
+    removed: tuple[RecordKind, ...],
+    put: tuple[RecordKind, ...],
+    append: bool,
+    conditions: tuple[str, ...],
+) -> str:
+    unless = "".join(f"AND {each} " for each in conditions)
+    guarding = statement(f"_session_guard_{guard}").replace("RETURNING", f"{unless}RETURNING")
+    used, parts = _GUARD_ARGUMENTS[guard], []
+    for kind in removed:
+        parts.append(f"removed_{kind} AS ({shifted(statement(f'_session_remove_{kind}'), used)})")
+        used += 5
+    for kind in put:
+        parts.append(f"put_{kind} AS ({shifted(statement(f'_session_put_{kind}'), used)})")
+        used += 4
+    result = "SELECT g.rev FROM guard AS g"
+    if append:
+        # Both rows are looked at before either is changed: whoever locks the session's row first may.
+        moving = shifted(statement("_thread_append"), used)
+        moving = moving.replace("RETURNING t.*", "AND EXISTS (SELECT FROM held) RETURNING t.*")
+        guarding = guarding.replace("RETURNING", "AND EXISTS (SELECT FROM thread_moved) RETURNING")
+        parts = [f"held AS ({_HELD} {unless}FOR UPDATE)", moving, f"guard AS ({guarding})", *parts]
+        result = f"SELECT g.rev, {statement('_header')} FROM guard AS g, thread_moved AS t"  # noqa: S608 (ours)
+    else:
+        parts = [f"guard AS ({guarding})", *parts]
+    return f"WITH {', '.join(parts)} {result}"
+
+
+def place_of(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+    """What a record's checksum is of, beside its body."""
+    return session_id, name.kind.value, name.key, name.group, order
+
+
+_HELD: Final = 'SELECT 1 FROM "{prefix}states" WHERE session_id = $1 AND rev = $2'
+
+
+def row_values(session_id: str, row: SessionRow) -> list[Any]:
+    """A state's columns, from ``body`` on, in the order of the guards."""
+    state = row.state
+    searchable = {name: value for name, value in state.metadata.items() if isinstance(value, str)}
+    return [
+        with_checksum(row.body, session_id, "state"),
+        state.version,
+        state.status.value,
+        state.agent_type,
+        state.user_id,
+        state.parent_session_id,
+        state.root_session_id,
+        list(state.tags),
+        dumps(searchable).decode(),
+        state.mode,
+        state.failure_reason,
+        state.step_count,
+        state.resume_count,
+        state.expires_at,
+        state.cleanup_pending,
+        state.created_at,
+        state.updated_at,
+        row.due_at,
+    ]
+
+
+def _by_kind(
+    change: SessionCommit,
+) -> tuple[dict[RecordKind, list[Any]], dict[RecordKind, list[SessionRecord]]]:
+    put: dict[RecordKind, list[SessionRecord]] = defaultdict(list)
+    for record in change.puts:
+        put[record.kind].append(record)
+    names: dict[RecordKind, list[RecordKey]] = defaultdict(list)
+    groups: dict[RecordKind, list[str]] = defaultdict(list)
+    for name in change.removes:
+        names[name.kind].append(name)
+    for kind, group in change.clears:
+        groups[kind].append(group)
+    removed: dict[RecordKind, list[Any]] = {}
+    for kind in sorted({*names, *groups}):
+        # One statement sees one state of a table: what is put again must not be removed by it.
+        kept = put.get(kind, [])
+        removed[kind] = [
+            [name.key for name in names[kind]],
+            [name.group for name in names[kind]],
+            groups[kind],
+            [record.key for record in kept],
+            [record.group for record in kept],
+        ]
+    return removed, dict(sorted(put.items()))
+
+
+def _put_values(session_id: str, records: Sequence[SessionRecord]) -> list[Any]:
+    # The last one of a key counts; a statement may touch a row once only.
+    last = {record.name: record for record in records}.values()
+    return [
+        [record.key for record in last],
+        [record.group for record in last],
+        [record.order for record in last],
+        [with_checksum(record.body, *place_of(session_id, record.name, record.order)) for record in last],
+    ]
+
 
 _SCAN: Final = 500
 
@@ -68,7 +347,7 @@ class PostgresSessions:
         step = change.append
         if step is None:
             return await self._commit(self._adapter, change)
-        _decide.check_step(step)
+        fences.check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
             text, arguments = commit_statement(change, prefix=self._queries.prefix, append=True)

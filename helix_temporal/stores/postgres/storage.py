@@ -1,11 +1,11 @@
 """The façade's sessions in PostgreSQL: state and messages in the tables that everything else uses."""
 
-from helix_temporal.stores.alone import HotThreads
-from helix_temporal.stores.postgres._adapter import Database
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
+from helix_temporal.stores.postgres.adapter import Database
 from helix_temporal.stores.postgres.backend import PostgresBackend
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 
 class PostgresSessionStorage(StoreSessionStorage):

@@ -1,19 +1,22 @@
-"""Threads in PostgreSQL: one row a thread and one a message; hot tier, or the only place they are in."""
+"""One step into a thread, alone or inside somebody's transaction."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace as changed
 from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.stores import _decide
-from helix_temporal.stores.postgres._adapter import Database, as_adapter
-from helix_temporal.stores.postgres._append import append_step
-from helix_temporal.stores.postgres._check import check_database
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._protocol import TRIES, PostgresExecutor, transact
-from helix_temporal.stores.postgres._queries import Queries
-from helix_temporal.stores.postgres._rows import columns, header_of, header_values, records_of, slice_value
+from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
+from helix_temporal.stores.postgres.adapter import TRIES, Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.stores.postgres.migrations import check_database
+from helix_temporal.stores.postgres.queries import (
+    DEFAULT_PREFIX,
+    Queries,
+    columns,
+    header_of,
+    header_values,
+    records_of,
+    slice_value,
+)
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -25,6 +28,104 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
+from helix_temporal.stores.threads import fences
+
+
+async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
+    """`HotTier.append` on a connection or in a transaction: None if there is no record of the thread.
+
+    One statement where the thread stands at the step's head; a second and third only to say why not.
+    """
+    fences.check_step(step)
+    for _ in range(TRIES):
+        moved = await try_append(on, queries, step)
+        if moved is not None:
+            return moved
+        row = await on.fetchrow(
+            queries["thread_at"], step.thread_id, step.head.position, max(len(step.records), 1)
+        )
+        if row is None:
+            return None
+        header = header_of(step.thread_id, row)
+        if (error := fences.refusal(header, step.epoch)) is not None:
+            raise error
+        if row["id_before"] != step.head.last_id:
+            raise fences.head_moved(header, step.head)
+        stored = records_of(row, step.thread_id, step.head.position)
+        if stored and not fences.same_step(step, stored):
+            raise fences.conflict(step, header, stored)
+        if stored:
+            stands = Appended(stored, head_after(step.head, stored), True, header)
+            settled = await _settle(on, queries, step, stands)
+            if settled is not None:
+                return settled
+        elif step.slice is not None and header.slice_version != step.slice_version:
+            raise fences.stale_slice(header, step.slice_version)
+        # Neither refused nor there: it changed between the two looks.
+    raise StoreUnavailableError(f"thread {step.thread_id!r}: it keeps changing; repeat the call")
+
+
+async def try_append(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
+    """Add the step if the thread stands exactly at its head, in one statement; None if it does not."""
+    records = step.records
+    end = head_after(step.head, records)
+    row = await on.fetchrow(queries["thread_append"], *append_values(step, end))
+    if row is None:
+        return None
+    return Appended(records, end, False, header_of(step.thread_id, row))
+
+
+def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
+    """The arguments of ``_thread_append.sql``, for statements that include it."""
+    records = step.records
+    archived, archived_size = _hint(step.archived, end.position)
+    return (
+        step.thread_id,
+        step.epoch,
+        step.head.position,
+        step.head.last_id,
+        end.position,
+        end.last_id,
+        *columns(step.head.position, records),
+        size_of(records),
+        fences.ends_turn(step, records),
+        None if step.slice is None else slice_value(step.slice, step.slice_version + 1),
+        step.slice_version,
+        archived,
+        archived_size,
+    )
+
+
+async def _settle(
+    on: PostgresExecutor, queries: Queries, step: StepAppend, stands: Appended
+) -> Appended | None:
+    """What still takes effect of a step that stands: None if it was cut meanwhile."""
+    header = stands.header
+    commits = fences.ends_turn(step, stands.records)
+    archived, archived_size = _hint(step.archived, header.head.position)
+    if archived <= header.archived and not (commits and stands.head.position > header.committed):
+        return stands
+    row = await on.fetchrow(
+        queries["thread_settle"],
+        step.thread_id,
+        step.epoch,
+        stands.head.position,
+        stands.head.last_id,
+        commits,
+        archived,
+        archived_size,
+    )
+    if row is None:
+        return None
+    return Appended(stands.records, stands.head, True, header_of(step.thread_id, row))
+
+
+def _hint(archived: Archived | None, head: int) -> tuple[int, int]:
+    """Position and size that the archive has, where they say something of a thread that ends at ``head``."""
+    if archived is None or archived.head.position > head:
+        return -1, 0
+    return archived.head.position, archived.size
+
 
 T = TypeVar("T")
 
@@ -127,7 +228,7 @@ class PostgresThreads:
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        _decide.check_rebase(change)
+        fences.check_rebase(change)
         header = change.header
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
@@ -146,7 +247,7 @@ class PostgresThreads:
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        _decide.check_install(header, records)
+        fences.check_install(header, records)
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
             locked, new = await self._locked(on, header.thread_id), header
@@ -155,7 +256,7 @@ class PostgresThreads:
                 if not replace:
                     return there
                 if there.epoch > header.epoch:
-                    raise _decide.fenced(there, header.epoch)
+                    raise fences.fenced(there, header.epoch)
                 if there.epoch == header.epoch:
                     if await self._outdates(on, there, header.head):
                         return there
@@ -175,7 +276,7 @@ class PostgresThreads:
         """See `HotTier.evict`."""
 
         async def work(on: PostgresExecutor, header: HotHeader) -> Eviction:
-            if not _decide.archived_all(header, epoch, archived):
+            if not fences.archived_all(header, epoch, archived):
                 return Eviction.NEWER
             if warm_ttl is None:
                 await on.execute(self._queries["thread_delete"], thread_id)
@@ -222,10 +323,10 @@ class PostgresThreads:
             )
             if version is not None or (header := await self.header(thread_id)) is None:
                 return version
-            if (error := _decide.refusal(header, epoch)) is not None:
+            if (error := fences.refusal(header, epoch)) is not None:
                 raise error
             if header.slice_version != expected_version:
-                raise _decide.stale_slice(header, expected_version)
+                raise fences.stale_slice(header, expected_version)
         raise StoreUnavailableError(f"thread {thread_id!r}: it keeps changing; repeat the call")
 
     async def drop(self, thread_id: str, epoch: int) -> None:
@@ -233,7 +334,7 @@ class PostgresThreads:
 
         async def work(on: PostgresExecutor, header: HotHeader) -> None:
             if header.epoch > epoch:
-                raise _decide.fenced(header, epoch)
+                raise fences.fenced(header, epoch)
             await on.execute(self._queries["thread_delete"], thread_id)
 
         await self._with_locked(thread_id, work)
@@ -286,7 +387,7 @@ class PostgresThreads:
     ) -> HotHeader | None:
         """Put the header there, keep its messages up to ``keep`` and let ``records`` follow."""
         head = header.head.position
-        since = _decide.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
+        since = fences.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
         header = changed(header, unarchived_since=since)
         if locked.found:
             await on.execute(self._queries["thread_replace"], *header_values(header))

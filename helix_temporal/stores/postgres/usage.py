@@ -3,13 +3,11 @@
 from typing import Any, Final
 
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores import _usage_rules as rules
-from helix_temporal.stores._checksums import checked, with_checksum
-from helix_temporal.stores._usage import UsageLedger
-from helix_temporal.stores._usage_rules import Wanted
-from helix_temporal.stores.postgres._adapter import Database, as_adapter
-from helix_temporal.stores.postgres._names import DEFAULT_PREFIX
-from helix_temporal.stores.postgres._queries import Queries
+from helix_temporal.stores import usage as rules
+from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.postgres.adapter import Database, as_adapter
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
+from helix_temporal.stores.usage import UsageLedger, Wanted
 
 _BETWEEN: Final = "\x01"
 """Between session and entry id in the key: no id has it, and it sorts before all that ids have."""

@@ -8,7 +8,7 @@ lower one (``epoch``).  Hold a lease to avoid collisions; write under its token 
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from helix_temporal.models.locks import LockInfo
+from helix_temporal.models.store_calls import LockInfo
 
 
 class Lock:

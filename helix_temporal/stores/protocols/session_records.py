@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery, deadlines
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, deadlines
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 
 

@@ -1,28 +1,27 @@
-"""The session store: the durable side of a session beside its thread.
-
-Every mutation takes ``epoch`` (the fence: the store remembers the highest one of a session and refuses
-lower ones with `FencedError`; None writes unfenced unless the store requires fences) and
-``operation_id`` (a repeat with the same request returns the first answer, with another request it is an
-`IdempotencyConflictError`; the record is written with its effect).  All raise `StoreUnavailableError`
-on connection trouble and `SessionNotFoundError` where nothing else is said.  Bad input changes nothing.
-Times are ms since 1970.
-"""
+"""Runs, stop requests and children: a part of the session store."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Literal, Protocol
+from enum import Enum
+from typing import Final, Literal, Protocol
 
-from helix_temporal.models.messages import Message
-from helix_temporal.models.queries import (
-    UNSET,
-    AppendResult,
-    DueSession,
-    ExpiredSession,
-    MessagePage,
-    Page,
-    SessionPage,
-    SessionQuery,
-    Unset,
+from helix_temporal.models.checkpoints import (
+    Checkpoint,
+    CheckpointMeta,
+    CommitResult,
+    NewRun,
+    PromoteResult,
+    Run,
+    RunChange,
+    RunStarted,
+    RunStartRefused,
+    StagedChange,
+    StagedRow,
+    StepCommit,
+    StopKind,
+    StopOutcome,
+    StopRecord,
 )
+from helix_temporal.models.messages import Message
 from helix_temporal.models.states import (
     CasConflict,
     CasOk,
@@ -34,13 +33,265 @@ from helix_temporal.models.states import (
     SaveResult,
     SessionState,
     SessionStatus,
+    StateChange,
     Submission,
+    SubSessionRef,
     ToolResultSubmission,
 )
-from helix_temporal.stores.protocols.checkpoints import ANY_VERSION, AnyVersion, CheckpointStore
-from helix_temporal.stores.protocols.runs import RunStore
+from helix_temporal.models.store_calls import (
+    UNSET,
+    AppendResult,
+    DueSession,
+    ExpiredSession,
+    MessagePage,
+    Page,
+    SessionPage,
+    SessionQuery,
+    SessionSnapshot,
+    Unset,
+)
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
 
-__all__ = ["ANY_VERSION", "AnyVersion", "SessionStore"]
+
+class RunStore(Protocol):
+    """What `SessionStore` does with runs and sub-sessions."""
+
+    # -- runs
+
+    async def start_run(
+        self,
+        session_id: str,
+        run: NewRun,
+        *,
+        expect_current_run: str | None = None,
+        expect_status: Collection[SessionStatus] = ...,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> RunStarted | RunStartRefused:
+        """Start a run if no run is live and the session is where the caller planned from.
+
+        ``expect_current_run`` may name a run that is over: the one that was last when the caller planned.
+        The same ``run_id`` again returns the run.  Without ``expect_status`` a session of every status but
+        ``failed`` starts one; it is active from then on.
+        """
+        ...
+
+    async def update_run(
+        self,
+        session_id: str,
+        run_id: str,
+        change: RunChange,
+        *,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> Run:
+        """Change a run; one that ends is no longer the current one, and its stop request is settled.
+
+        Raises:
+            InvalidRequestError: There is no such run, or it is over and the change says otherwise.
+        """
+        ...
+
+    async def get_run(self, session_id: str, run_id: str) -> Run | None:
+        """One run."""
+        ...
+
+    async def get_current_run(self, session_id: str) -> Run | None:
+        """The run that is live, if any."""
+        ...
+
+    async def list_runs(self, session_id: str, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
+        """Runs by turn, newest first."""
+        ...
+
+    async def request_stop(
+        self, session_id: str, *, kind: StopKind, run_id: str | None = None, reason: str | None = None
+    ) -> StopOutcome:
+        """Ask the current run (or just this one) to stop; an interrupt may rise to an abort."""
+        ...
+
+    async def get_stop_request(self, session_id: str, run_id: str) -> StopRecord | None:
+        """What was asked of a run that is live."""
+        ...
+
+    # -- sub-sessions
+
+    async def add_sub_session_refs(
+        self, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
+    ) -> None:
+        """Insert or replace, by the child's id."""
+        ...
+
+    async def update_sub_session_ref(
+        self, session_id: str, sub_session_id: str, status: SessionStatus, *, epoch: int | None = None
+    ) -> SubSessionRef:
+        """Set a child's status.
+
+        Raises:
+            SessionNotFoundError: The session has no such child.
+        """
+        ...
+
+    async def remove_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
+    ) -> bool:
+        """Forget a child; False if the session has no such child.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+        """
+        ...
+
+    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
+        """Children in the order in which they were added."""
+        ...
+
+
+class AnyVersion(Enum):
+    """Marks a blind write."""
+
+    ANY_VERSION = "any"
+
+
+ANY_VERSION: Final = AnyVersion.ANY_VERSION
+
+
+class CheckpointStore(Protocol):
+    """What `SessionStore` does with staged changes and checkpoints."""
+
+    # -- staging
+
+    async def stage_changes(
+        self, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
+    ) -> None:
+        """Keep one tool call's change aside; the same call again replaces it.
+
+        Raises:
+            StepClosedError: The step is committed, and not with this very change.
+        """
+        ...
+
+    async def list_staged(self, session_id: str, step_id: str | None = None) -> list[StagedRow]:
+        """What is staged, in the order in which it would be applied."""
+        ...
+
+    async def discard_staging(self, session_id: str, step_id: str, *, epoch: int | None = None) -> int:
+        """Drop a step's staged changes; how many."""
+        ...
+
+    async def promote_staging(
+        self,
+        session_id: str,
+        step_id: str,
+        *,
+        results: Sequence[str] | None = None,
+        expected_version: int | None = None,
+        on_conflict: Literal["error", "warn"] = "error",
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> PromoteResult:
+        """Fold a step's staged changes into the custom state; version +1 if there were any.
+
+        ``results`` as in `StepCommit`.
+
+        Raises:
+            PatchConflictError: A patch can't be applied; nothing was changed.
+        """
+        ...
+
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        next_state: SessionState | StateChange,
+        step: StepCommit,
+        *,
+        append: StepAppend | None = None,
+        messages: Sequence[Message] = (),
+        run: RunChange | None = None,
+        expected_version: int | AnyVersion | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> tuple[CommitResult, Appended | None]:
+        """Commit a step: state, staged changes, checkpoint, run, and messages where they lie here.
+
+        ``next_state`` comes without the staged effects; a `StateChange` is applied to whatever is
+        stored, without a look at the version unless one is expected.  (session, run, step) is the
+        natural key: a repeat returns the first answer though the version has moved on.  ``append`` are
+        the step's messages: in the same unit where threads lie in the same store (`HotTier.append`),
+        else appended and flushed before.  With an answer in it, the first answer wins, and what
+        follows from another one does not count.  ``run`` changes the step's run in the same unit.
+
+        ``messages`` instead of ``append``: they go to the end of the session's thread, which is opened for
+        the session if nobody has it; for sessions that no session workflow runs.  A message whose id is
+        among the newest 200 stands there already.
+
+        The head that is committed is that of ``append``, else that of a `StateChange`, else the
+        thread's where that is further than the head in ``next_state``.
+
+        Raises:
+            StaleStateError: The version is another; nothing was changed.
+            IdempotencyConflictError: The step was committed with other content.
+            PatchConflictError: A staged patch can't be applied; nothing was changed.
+            StateBehindThreadError: The state's head is before what the change ``follows``.
+            InvalidRequestError: ``append`` and ``messages`` are both given.
+        """
+        ...
+
+    # -- checkpoints
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        """One checkpoint; None if it is not this session's."""
+        ...
+
+    async def get_latest_checkpoint(self, session_id: str, *, run_id: str | None = None) -> Checkpoint | None:
+        """The one committed last."""
+        ...
+
+    async def list_checkpoints(
+        self,
+        session_id: str,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> Page[CheckpointMeta]:
+        """Checkpoints in commit order, by a cursor that stays complete while others are added.
+
+        Raises:
+            InvalidCursorError: See there.
+        """
+        ...
+
+    async def restore_checkpoint(
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        expected_version: int | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SessionState:
+        """Make a checkpoint's state the present one; version +1, later checkpoints marked.
+
+        The thread is cut to the checkpoint's head where this store has it, unless the caller has it open
+        under ``epoch``: then the cut is the caller's.  Counters of the session's life do not go back.
+
+        Raises:
+            CheckpointNotFoundError, StaleStateError, ThreadBehindStateError: See there.
+        """
+        ...
+
+    async def prune_checkpoints(self, session_id: str, *, keep_last: int, epoch: int | None = None) -> int:
+        """Remove all but the newest; never one that a suspension refers to.  How many went.
+
+        Raises:
+            InvalidRequestError: ``keep_last`` is 0.
+        """
+        ...
+
+    async def build_snapshot(self, session_id: str) -> SessionSnapshot | None:
+        """The newest checkpoint with its messages, consistent whatever goes on meanwhile."""
+        ...
 
 
 class SessionStore(CheckpointStore, RunStore, Protocol):

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from helix_temporal.models.chunks import ChunkBase, EndStatus
 from helix_temporal.models.states import ErrorInfo
-from helix_temporal.models.streams import StoredChunk, StreamInfo, StreamStatus
+from helix_temporal.models.streams import ChunkBase, EndStatus, StoredChunk, StreamInfo, StreamStatus
 
 
 class StreamWriter(Protocol):

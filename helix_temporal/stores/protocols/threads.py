@@ -1,17 +1,40 @@
-"""The thread store: what activities, the session workflow and programs outside Temporal use.
+"""How long work tells how far it is."""
 
-DESIGN section 5 in one interface.  Two implementations: a hot tier alone
-(`helix_temporal.stores.alone`), and a hot tier over an archive (`helix_temporal.coldtier`).
-"""
-
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
+from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.records import Head, Record
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
-from helix_temporal.stores.protocols.progress import Progress, no_progress
+
+
+class Progress(Protocol):
+    """Told of each object moved, so that long work can beat, and be resumed by its next attempt.
+
+    Attributes:
+        finished: Names of objects that an earlier attempt has written.
+    """
+
+    finished: frozenset[str]
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        """Object ``number`` of ``size`` bytes was moved; ``name`` is given if it need not be moved again."""
+        ...
+
+
+class NoProgress:
+    """For callers that report to nobody."""
+
+    finished: frozenset[str] = frozenset()
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        """Nobody listens."""
+
+
+no_progress: Final = NoProgress()
+
 
 Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
 """Changes the messages of a fork before they become the new thread."""
@@ -396,4 +419,60 @@ class ThreadStore(Protocol):
 
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What compaction or garbage collection did to one thread."""
+
+    thread_id: str
+    objects_deleted: int = 0
+    bytes_deleted: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    uploaded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is wrong with one thread; nothing if ``problems`` is empty."""
+
+    thread_id: str
+    problems: tuple[str, ...] = field(default=())
+    unarchived: int = 0
+
+
+class ArchiveUpkeep(Protocol):
+    """Maintenance of one thread's archive; harmless beside a live session.
+
+    Raises (every method):
+        StoreUnavailableError: A store did not answer; repeat the call.
+    """
+
+    async def compact(self, thread_id: str, progress: Progress = no_progress) -> Maintenance:
+        """Merge small segments, and list the oldest ones apart."""
+        ...
+
+    def archived(self, part: int) -> AsyncIterator[str]:
+        """Ids of all archived threads in one of the 256 parts of the archive.
+
+        Deleted ones are among them, and those of which objects are there without a manifest: a fork that was
+        given up.  One that comes meanwhile may be missed; one whose manifest names no thread is left out,
+        as is one without a manifest whose id is so long that its key holds a hash of it.
+        """
+        ...
+
+    async def collect_garbage(
+        self, thread_id: str, progress: Progress = no_progress, *, abandoned_after: float = ABANDONED_AFTER
+    ) -> Maintenance:
+        """Delete objects that no manifest names and none can come to name.
+
+        Where the thread has been at rest for ``abandoned_after`` seconds by the store's clock, also payloads
+        as old as that which no step took, and all of a thread that has no manifest.
+        """
+        ...
+
+    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
+        """Read and verify everything of one thread; changes nothing."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from helix_temporal.models.queries import Page
+from helix_temporal.models.store_calls import Page
 from helix_temporal.models.usage import (
     StepRange,
     UsageEntry,

@@ -11,7 +11,7 @@ from redis import exceptions as driver
 from redis.asyncio import ConnectionPool
 
 from helix_temporal.stores.redis._answers import MORE, Answers
-from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.stores.redis.scripts import Script
 
 Value = str | bytes | int
 """What can be sent as an argument."""

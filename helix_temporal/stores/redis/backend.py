@@ -3,14 +3,14 @@
 from typing import Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores._stream_feed import LONGEST_WAIT
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.connection import Connection
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.sessions import RedisSessions
 from helix_temporal.stores.redis.streams import RedisStreams
 from helix_temporal.stores.redis.threads import RedisThreads
 from helix_temporal.stores.redis.usage import RedisUsage
+from helix_temporal.stores.streams.reader import LONGEST_WAIT
 
 _MOST_READ: Final = 1024
 """Streams that one process reads at a time; readers of more of them wait."""

@@ -4,11 +4,11 @@ from importlib.resources import files
 from typing import Final
 
 from helix_temporal.errors import InvalidIdError
-from helix_temporal.models.locks import DEFAULT_TTL_MS, LockInfo
-from helix_temporal.stores._lease_rules import Claim
-from helix_temporal.stores._leases import Leases
-from helix_temporal.stores.redis._connection import Connection, Value
-from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
+from helix_temporal.stores.locks import Claim, Leases
+from helix_temporal.stores.redis._lane import Value
+from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.scripts import Script
 
 _FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
 _ROW: Final = (_FOLDER / "_lock.lua").read_text("utf-8")

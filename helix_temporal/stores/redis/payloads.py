@@ -1,10 +1,10 @@
 """Payloads on their way, in Redis or Valkey: a hash with a time to live for each thread, beside it."""
 
 from helix_temporal.models.ids import encode_id
-from helix_temporal.stores import _decide
-from helix_temporal.stores._checksums import checked, with_checksum
-from helix_temporal.stores.redis._connection import Connection
-from helix_temporal.stores.redis._scripts import PAYLOAD_PUT
+from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.scripts import PAYLOAD_PUT
+from helix_temporal.stores.threads import fences
 
 
 class RedisPayloads:
@@ -31,7 +31,7 @@ class RedisPayloads:
         value = checked(value, self._connection.place_of(self._key(thread_id)))
         owner = _owner(thread_id, key)
         if not value.startswith(owner):
-            raise _decide.other_id(thread_id)
+            raise fences.other_id(thread_id)
         return bytes(value[len(owner) :])
 
     async def delete_payload(self, thread_id: str, key: str) -> None:

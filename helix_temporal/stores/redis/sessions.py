@@ -11,8 +11,8 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.queries import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.session_records import (
     Committed,
     RecordKind,
@@ -21,15 +21,12 @@ from helix_temporal.stores.protocols.session_records import (
     SessionView,
     Wanted,
 )
-from helix_temporal.stores.redis import _replies, _session_wire
-from helix_temporal.stores.redis._append import append_args, read_appended
-from helix_temporal.stores.redis._check import check_server
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis import session_index, threads
 from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis._scripts import Script, assembled
-from helix_temporal.stores.redis._session_index import SessionIndex
-from helix_temporal.stores.redis._session_rows import document
-from helix_temporal.stores.redis._session_wire import Known
+from helix_temporal.stores.redis.connection import Connection, check_server
+from helix_temporal.stores.redis.scripts import Script, assembled
+from helix_temporal.stores.redis.session_index import Known, SessionIndex, document
+from helix_temporal.stores.redis.threads import append_args, read_appended
 
 _VIEW: Final = assembled("session_view", "_record", "_session")
 _COMMIT: Final = assembled("session_commit", "_record", "_session", append_step="append")
@@ -69,9 +66,9 @@ class RedisSessions:
 
     async def view(self, session_id: str, wanted: Wanted = _STATE_ONLY) -> SessionView:
         """See `SessionRecords.view`."""
-        answer = await self._run(_VIEW, session_id, *_session_wire.view_args(wanted))
+        answer = await self._run(_VIEW, session_id, *session_index.view_args(wanted))
         assert isinstance(answer, list)
-        return _session_wire.read_view(session_id, answer, self._where(session_id))
+        return session_index.read_view(session_id, answer, self._where(session_id))
 
     async def commit(self, change: SessionCommit) -> Committed | None:
         """See `SessionRecords.commit`.
@@ -85,7 +82,7 @@ class RedisSessions:
         # A single server leaves the mark in the commit's own script.
         apart = indexed and self._connection.cluster
         told = b"" if change.row is None else document(change.row)
-        args = _session_wire.commit_args(
+        args = session_index.commit_args(
             change,
             indexed=indexed,
             lives=self._lives,
@@ -102,12 +99,12 @@ class RedisSessions:
             _check_refusal(change, answer, end, self._where(change.session_id))
             return None
         numbers, operation, kept, appended = answer
-        known = _session_wire.read_known(numbers, operation, told or kept)
+        known = session_index.read_known(numbers, operation, told or kept)
         if indexed:
             await self._index.arrive(change.session_id, known, mark)
         if change.append is None:
             return Committed(known.revision)
-        reply = _replies.read(appended, change.session_id, self._where(change.session_id))
+        reply = threads.read(appended, change.session_id, self._where(change.session_id))
         return Committed(known.revision, read_appended(reply, change.append, end))
 
     async def page(
@@ -120,11 +117,11 @@ class RedisSessions:
         descending: bool = False,
     ) -> RecordPage:
         """See `SessionRecords.page`."""
-        args = _session_wire.page_args(kind, limit, after, descending)
+        args = session_index.page_args(kind, limit, after, descending)
         answer = await self._run(_PAGE, session_id, *args)
         assert isinstance(answer, list)
         return RecordPage(
-            tuple(_session_wire.read_records(answer[1:], session_id, self._where(session_id))), int(answer[0])
+            tuple(session_index.read_records(answer[1:], session_id, self._where(session_id))), int(answer[0])
         )
 
     # -- all sessions
@@ -218,7 +215,7 @@ class RedisSessions:
         return (await self._ask(session_id, b"(", 0))[0]
 
     async def _purge(self, session_id: str, before: int, limit: int) -> int:
-        known, removed = await self._ask(session_id, b"(oo" + _session_wire.order_bytes(before), limit)
+        known, removed = await self._ask(session_id, b"(oo" + session_index.order_bytes(before), limit)
         await self._index.update(session_id, known)
         return removed
 
@@ -227,7 +224,7 @@ class RedisSessions:
         if not isinstance(answer, list):
             return None, 0
         numbers, operation, told, removed = answer
-        return _session_wire.read_known(numbers, operation, told), int(removed)
+        return session_index.read_known(numbers, operation, told), int(removed)
 
     async def _run(
         self, script: Script, session_id: str, *args: Value, keys: tuple[str, ...] = ()
@@ -277,5 +274,5 @@ def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head, where
         raise ThreadNotFoundError(
             f"thread {change.session_id!r} is not hot here; make it hot first", thread_id=change.session_id
         )
-    read_appended(_replies.read(answer[1:], change.session_id, where), change.append, end)
+    read_appended(threads.read(answer[1:], change.session_id, where), change.append, end)
     raise AssertionError("a refused step was read as one that stands")

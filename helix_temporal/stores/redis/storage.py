@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis.connection import Connection
 from helix_temporal.stores.redis.locks import RedisLocks
 
 

@@ -10,20 +10,13 @@ from typing import Any, Final
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
-from helix_temporal.stores._checksums import damaged
-from helix_temporal.stores._stream_feed import PAGE, News
-from helix_temporal.stores._stream_rules import (
-    Batch,
-    Change,
-    Head,
-    Refused,
-    View,
-    Written,
-    facts_from,
-)
-from helix_temporal.stores._streams import Streams
-from helix_temporal.stores.redis._connection import Connection, Value
-from helix_temporal.stores.redis._scripts import Script, assembled
+from helix_temporal.stores.checksums import damaged
+from helix_temporal.stores.redis._lane import Value
+from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.scripts import Script, assembled
+from helix_temporal.stores.streams.reader import PAGE, News
+from helix_temporal.stores.streams.rules import Batch, Change, Head, Refused, View, Written, facts_from
+from helix_temporal.stores.streams.store import Streams
 
 _APPEND: Final = assembled("stream_append", "_stream")
 _VIEW: Final = assembled("stream_view", "_stream")

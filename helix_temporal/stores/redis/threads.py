@@ -1,12 +1,19 @@
-"""Hot threads in Redis or Valkey: one hash a thread, one script a method."""
+"""Messages as they stand in a record, each with its checksums; the scripts know where they lie.
+
+A message is its length in 4 bytes, kind, length of the id in 2 bytes, id, checksum of the id in 2 bytes,
+body, and in 4 bytes the checksum of the whole.  Both are also of the position: a message of another place is
+damage.
+"""
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
 
-from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head, Record
-from helix_temporal.stores import _decide
+from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.models.records import EMPTY, Head, Packed, Record, head_after, size_of
+from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -18,14 +25,293 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
-from helix_temporal.stores.redis import _replies, _scripts
-from helix_temporal.stores.redis._append import append_args, read_appended, refused
-from helix_temporal.stores.redis._check import check_server
-from helix_temporal.stores.redis._connection import Connection
+from helix_temporal.stores.redis import scripts
 from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis._replies import Reply
-from helix_temporal.stores.redis._scripts import Script
-from helix_temporal.stores.redis._stored_messages import read_ids, read_messages
+from helix_temporal.stores.redis.connection import Connection, check_server
+from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.fences import answer_kinds
+
+ID_SUM: Final = 2
+SUMS: Final = ID_SUM + 4
+"""Bytes that the checksums add to a message."""
+
+_PREFIX: Final = Struct(">IcH")
+_SUM: Final = Struct(">I")
+_LOW: Final = 0xFFFFFFFF
+
+
+def stored_pieces(start: int, records: Sequence[Record]) -> list[bytes]:
+    """What is stored of each record, the first of them at position ``start``."""
+    if isinstance(records, Packed):
+        return [_stored_from_packed(start + at, piece) for at, piece in enumerate(records.pieces)]
+    return [
+        _stored(start + at, kind.encode("ascii"), message_id.encode(), body)
+        for at, (kind, message_id, body) in enumerate(records)
+    ]
+
+
+def _stored_from_packed(position: int, piece: bytes) -> bytes:
+    body = 7 + int.from_bytes(piece[5:7], "big")
+    return _stored(position, piece[4:5], piece[7:body], piece[body:])
+
+
+def _stored(position: int, kind: bytes, identity: bytes, body: bytes) -> bytes:
+    id_size = len(identity)
+    size = 3 + id_size + len(body) + SUMS
+    before = _PREFIX.pack(size, kind, id_size) + identity + _id_sum(identity, position)
+    # In two parts, since joining them first would copy the body once more.
+    checksum = crc32(body, crc32(before[4:], position & _LOW))
+    return b"".join((before, body, _SUM.pack(checksum)))
+
+
+def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
+    """The records in stored bytes.
+
+    Args:
+        data: Messages one after the other, large ones whole.
+        first: Position of the first.
+        where: Store and key, for the error.
+
+    Raises:
+        StoreCorruptError: A message is not what was stored there.
+    """
+    records: list[Record] = []
+    at, end, position, view = 0, len(data), first, memoryview(data)
+    while at < end:
+        if at + _PREFIX.size > end:
+            raise _damaged(where, position)
+        size, kind, id_size = _PREFIX.unpack_from(data, at)
+        start, tail = at + _PREFIX.size, at + size
+        identity = start + id_size
+        body = identity + ID_SUM
+        if (
+            body > tail
+            or tail + 4 > end
+            or _SUM.unpack_from(data, tail)[0] != crc32(view[at + 4 : tail], position & _LOW)
+        ):
+            raise _damaged(where, position)
+        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), data[body:tail]))
+        at, position = tail + 4, position + 1
+    return tuple(records)
+
+
+def read_ids(data: bytes, first: int, where: str) -> tuple[str, ...]:
+    """Ids, each with its length in two bytes before it and its checksum behind; ``first`` as above.
+
+    Raises:
+        StoreCorruptError: An id is not what was stored there.
+    """
+    found: list[str] = []
+    at = 0
+    while at < len(data):
+        stop = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if data[stop : stop + ID_SUM] != _id_sum(data[at + 2 : stop], first + len(found)):
+            raise _damaged(where, first + len(found))
+        found.append(data[at + 2 : stop].decode())
+        at = stop + ID_SUM
+    return tuple(found)
+
+
+def _id_sum(identity: bytes, position: int) -> bytes:
+    return (crc32(identity, position & _LOW) & 0xFFFF).to_bytes(ID_SUM, "big")
+
+
+def _damaged(where: str, position: int) -> Exception:
+    return damaged(
+        where, f"the message at position {position} is not the one that was stored", position=position
+    )
+
+
+MAX_PER_FIELD: Final = 64
+"""More messages in a field would make finding a position dearer; the scripts know this number."""
+
+LARGE: Final = 2048
+"""The body of a larger message is a field of its own; the scripts learn from the stub that it is."""
+
+_STUB: Final = 0x80000000
+
+APPEND_FIELD_BYTES: Final = 256 * 1024
+INSTALL_FIELD_BYTES: Final = 32 * 1024
+
+
+def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
+    """Names and values of the fields that hold ``records`` from position ``start`` on."""
+    return _fields(start, *_stubbed(start, stored_pieces(start, records)), max_bytes)
+
+
+def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
+    """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
+    answer, archived = step.answer, step.archived
+    stubbed, bodies = _stubbed(step.head.position, stored_pieces(step.head.position, step.records))
+    inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
+    kinds = "-" if answer is None else answer_kinds(answer.kind)
+    version = "-" if step.slice is None else step.slice_version
+    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
+    numbers = (
+        f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
+        f"{step.records[-1].kind} {kinds} {version} {known}"
+    )
+    return numbers, _fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
+
+
+def slice_value(data: bytes, version: int) -> bytes:
+    """A slice as it is stored."""
+    return with_checksum(data, version)
+
+
+def _stubbed(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | bytes]]:
+    """The pieces with stubs in place of large ones, and the fields of those ones' bodies."""
+    bodies: list[str | bytes] = []
+    for at, piece in enumerate(pieces):
+        if len(piece) > LARGE:
+            body = 7 + int.from_bytes(piece[5:7], "big") + ID_SUM
+            if len(piece) > body + SIZE:
+                size = int.from_bytes(piece[:4], "big")
+                pieces[at] = (_STUB | size).to_bytes(4, "big") + piece[4:body]
+                bodies += (f"{start + at}b", piece[body:])
+    return pieces, bodies
+
+
+def _fields(
+    start: int, pieces: Sequence[bytes], bodies: list[str | bytes], max_bytes: int
+) -> list[str | bytes]:
+    made: list[str | bytes] = []
+    first = total = 0
+    for at, piece in enumerate(pieces):
+        size = len(piece)
+        if at - first == MAX_PER_FIELD or (at > first and total + size > max_bytes):
+            made += (str(start + first), b"".join(pieces[first:at]))
+            first, total = at, 0
+        total += size
+    if pieces:
+        made += (str(start + first), b"".join(pieces[first:]))
+    return made + bodies
+
+
+def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
+    """A header as the scripts' arguments, in their order of fields."""
+    return (
+        header.epoch,
+        header.head.position,
+        header.committed,
+        header.base.position,
+        header.slice_version,
+        header.size,
+        header.base_size,
+        header.archived,
+        header.archived_size,
+        header.unarchived_since,
+        int(header.closed),
+        int(header.deleted),
+        header.born,
+        header.cut,
+        header.owner,
+        header.head.last_id,
+        header.base.last_id,
+        header.adapter,
+        header.origin,
+        slice_value(header.slice, header.slice_version),
+    )
+
+
+class Reply(NamedTuple):
+    """A script's answer: what became of the call, header, what follows, the record's place, and messages."""
+
+    status: str
+    header: HotHeader
+    rest: bytes
+    where: str
+    packed: Sequence[bytes] = ()
+
+
+def read(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
+    """Read what ``reply()`` in ``_record.lua`` wrote, alone or followed by stored messages.
+
+    Raises:
+        StoreCorruptError: The slice is not what was stored; ``where`` says in which record.
+    """
+    reply, *packed = [answer] if isinstance(answer, bytes) else answer
+    end = reply.index(b"\n")
+    numbers = [*map(int, reply[1:end].split())]
+    epoch, head, committed, base, version, size, base_size, archived, archived_size, since, *flags = numbers[
+        :14
+    ]
+    texts, at = [], end + 1
+    for length in numbers[14:]:
+        texts.append(reply[at : at + length])
+        at += length
+    owner, last_id, before, adapter, origin, data = texts
+    header = HotHeader(
+        thread_id=thread_id,
+        epoch=epoch,
+        owner=owner.decode(),
+        head=_head(head, last_id),
+        committed=committed,
+        base=_head(base, before),
+        closed=flags[0] == 1,
+        slice=checked(data, f"slice {version} of {where}", version),
+        slice_version=version,
+        adapter=adapter.decode(),
+        size=size,
+        base_size=base_size,
+        archived=archived,
+        archived_size=archived_size,
+        unarchived_since=since,
+        deleted=flags[1] == 1,
+        born=flags[2],
+        cut=flags[3],
+        origin=origin.decode(),
+    )
+    return Reply(chr(reply[0]), header, reply[at:], where, packed)
+
+
+def numbered(rest: bytes) -> tuple[Sequence[int], bytes]:
+    """The line of numbers that ``rest`` begins with, and what follows it."""
+    line, _, data = rest.partition(b"\n")
+    return [*map(int, line.split())], data
+
+
+def _head(position: int, last_id: bytes) -> Head:
+    return Head(position=position, last_id=last_id.decode()) if position or last_id else EMPTY
+
+
+def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
+    """The script's arguments after the thread id, and the head after the step.
+
+    Raises:
+        InvalidRequestError: A step without messages.
+    """
+    fences.check_step(step)
+    end = head_after(step.head, step.records)
+    numbers, made = step_args(step, end.position)
+    data = b"" if step.slice is None else slice_value(step.slice, step.slice_version + 1)
+    return (numbers, step.head.last_id, end.last_id, data, *made), end
+
+
+def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
+    """What became of the step.
+
+    Raises:
+        FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: See `HotTier.append`.
+        StoreCorruptError: What stands there is damaged.
+    """
+    if reply.status == "A":
+        return Appended(step.records, end, False, reply.header)
+    stored = read_messages(reply.rest, step.head.position, reply.where)
+    if reply.status == "R":
+        return Appended(stored, head_after(step.head, stored), True, reply.header)
+    if reply.status == "V":
+        raise fences.stale_slice(reply.header, step.slice_version)
+    raise refused(reply, step.epoch) or fences.conflict(step, reply.header, stored)
+
+
+def refused(reply: Reply, epoch: int) -> HelixError | None:
+    """Why the record refuses this epoch, if it does."""
+    if reply.status == "F":
+        return fences.fenced(reply.header, epoch)
+    return fences.behind(reply.header, epoch) if reply.status == "B" else None
+
 
 _DIRECT_BYTES: Final = 256 * 1024
 """Up to so much an install is one script's arguments; above, messages are put aside in parts."""
@@ -48,18 +334,18 @@ class RedisThreads:
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        reply = await self._run(_scripts.HEADER, thread_id)
+        reply = await self._run(scripts.HEADER, thread_id)
         return None if reply is None else reply.header
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
-        return _snapshot(await self._run(_scripts.SNAPSHOT, thread_id, since))
+        return _snapshot(await self._run(scripts.SNAPSHOT, thread_id, since))
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
         return _snapshot(
             await self._run(
-                _scripts.PAGE,
+                scripts.PAGE,
                 thread_id,
                 wanted.start,
                 wanted.stop,
@@ -73,10 +359,10 @@ class RedisThreads:
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
         """See `HotTier.step_view`."""
-        reply = await self._run(_scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
+        reply = await self._run(scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
         if reply is None:
             return None
-        (after_size, last_size, first, first_id), data = _replies.numbered(reply.rest)
+        (after_size, last_size, first, first_id), data = numbered(reply.rest)
         ids_start = after_size + max(last_size, 0)
         return StepView(
             header=reply.header,
@@ -99,46 +385,46 @@ class RedisThreads:
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
         args, end = append_args(step)
-        reply = await self._run(_scripts.APPEND, step.thread_id, *args)
+        reply = await self._run(scripts.APPEND, step.thread_id, *args)
         return None if reply is None else read_appended(reply, step, end)
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        _decide.check_rebase(change)
+        fences.check_rebase(change)
         epoch, head = change.expected or ("", None)
         reply = await self._run(
-            _scripts.REBASE,
+            scripts.REBASE,
             change.header.thread_id,
             epoch,
             "" if head is None else head.position,
             "" if head is None else head.last_id,
             change.keep,
-            *_replies.header_args(change.header),
-            *_replies.fields(change.keep, change.records, _replies.INSTALL_FIELD_BYTES),
+            *header_args(change.header),
+            *fields(change.keep, change.records, INSTALL_FIELD_BYTES),
         )
         return None if reply is None else reply.header
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        _decide.check_install(header, records)
+        fences.check_install(header, records)
         thread_id = header.thread_id
         key = self._connection.key(thread_id)
-        made = _replies.fields(header.base.position, records, _replies.INSTALL_FIELD_BYTES)
-        arguments: tuple[Value, ...] = (int(replace), *_replies.header_args(header))
+        made = fields(header.base.position, records, INSTALL_FIELD_BYTES)
+        arguments: tuple[Value, ...] = (int(replace), *header_args(header))
         if sum(map(len, made)) <= _DIRECT_BYTES:
-            answer = await self._connection.run(_scripts.INSTALL, [key], thread_id, *arguments, "", *made)
+            answer = await self._connection.run(scripts.INSTALL, [key], thread_id, *arguments, "", *made)
         else:
             staging = await self._stage(key, made)
             staged = len(made) // 2
             answer = await self._connection.run(
-                _scripts.INSTALL, [key, staging], thread_id, *arguments, staged
+                scripts.INSTALL, [key, staging], thread_id, *arguments, staged
             )
         if answer == b"S":
             raise StoreUnavailableError(f"thread {thread_id!r}: messages put aside expired; repeat the call")
         reply = self._reply(answer, thread_id)
         assert reply is not None
         if reply.status == "F":
-            raise _decide.fenced(reply.header, header.epoch)
+            raise fences.fenced(reply.header, header.epoch)
         return reply.header
 
     async def evict(
@@ -146,7 +432,7 @@ class RedisThreads:
     ) -> Eviction:
         """See `HotTier.evict`."""
         answer = await self._connection.run(
-            _scripts.EVICT,
+            scripts.EVICT,
             [self._connection.key(thread_id)],
             thread_id,
             epoch,
@@ -158,54 +444,54 @@ class RedisThreads:
             "" if warm_ttl is None else max(int(warm_ttl * 1000), 1),
         )
         if answer == b"I":
-            raise _decide.other_id(thread_id)
+            raise fences.other_id(thread_id)
         assert isinstance(answer, bytes)
         return Eviction(answer.decode())
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
         reply = await self._run(
-            _scripts.TRIM, thread_id, epoch, archived.position, archived.last_id, keep_from
+            scripts.TRIM, thread_id, epoch, archived.position, archived.last_id, keep_from
         )
         return None if reply is None else reply.header
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        await self._run(_scripts.CLOSE_EPOCH, thread_id, epoch)
+        await self._run(scripts.CLOSE_EPOCH, thread_id, epoch)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
         version = expected_version + 1
         answer = await self._connection.run(
-            _scripts.SAVE_SLICE,
+            scripts.SAVE_SLICE,
             [self._connection.key(thread_id)],
             thread_id,
             epoch,
             expected_version,
             version,
-            _replies.slice_value(data, version),
+            slice_value(data, version),
         )
         if answer == b"A":
             return version
         reply = self._reply(answer, thread_id)
         if reply is None:
             return None
-        raise refused(reply, epoch) or _decide.stale_slice(reply.header, expected_version)
+        raise refused(reply, epoch) or fences.stale_slice(reply.header, expected_version)
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        reply = await self._run(_scripts.DROP, thread_id, epoch)
+        reply = await self._run(scripts.DROP, thread_id, epoch)
         if reply is not None:
-            raise _decide.fenced(reply.header, epoch)
+            raise fences.fenced(reply.header, epoch)
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""
         answer = await self._connection.run(
-            _scripts.DROP_DAMAGED,
+            scripts.DROP_DAMAGED,
             [self._connection.key(thread_id)],
             thread_id,
             archived.head.position,
-            _replies.slice_value(slice_, archived.slice_version),
+            slice_value(slice_, archived.slice_version),
         )
         return answer == b"1"
 
@@ -227,8 +513,8 @@ class RedisThreads:
         if answer is None:
             return None
         if answer == b"I":
-            raise _decide.other_id(thread_id)
-        return _replies.read(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
+            raise fences.other_id(thread_id)
+        return read(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
 
     async def _stage(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
@@ -236,7 +522,7 @@ class RedisThreads:
         for at in range(0, len(batches), _STAGE_BATCHES):
             await self._connection.pipeline(
                 [
-                    ("EVAL", _scripts.STAGE, 1, staging, _STAGED_MS),
+                    ("EVAL", scripts.STAGE, 1, staging, _STAGED_MS),
                     *(("HSET", staging, *batch) for batch in batches[at : at + _STAGE_BATCHES]),
                     ("PEXPIRE", staging, _STAGED_MS),
                 ]

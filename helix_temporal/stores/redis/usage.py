@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.usage import UsageEntry
-from helix_temporal.stores import _usage_rules as rules
-from helix_temporal.stores._checksums import SIZE, checked, with_checksum
-from helix_temporal.stores._usage import UsageLedger
-from helix_temporal.stores._usage_rules import Wanted
-from helix_temporal.stores.redis._connection import Connection
-from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.stores import usage as rules
+from helix_temporal.stores.checksums import SIZE, checked, with_checksum
+from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.usage import UsageLedger, Wanted
 
 _INDEX: Final = Script(
     "usage_index",

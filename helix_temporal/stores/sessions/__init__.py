@@ -1,6 +1,6 @@
 """The session store: rules in pure modules, over the port `SessionRecords` and the thread store."""
 
-from helix_temporal.stores.sessions._calls import uniquify_tool_call_ids
+from helix_temporal.stores.sessions.lists import uniquify_tool_call_ids
 from helix_temporal.stores.sessions.store import RecordSessions
 
 __all__ = ["RecordSessions", "uniquify_tool_call_ids"]

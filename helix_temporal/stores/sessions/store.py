@@ -1,10 +1,10 @@
 """The session store of all backends: the rules once, over the port `SessionRecords`."""
 
-from helix_temporal.stores.sessions._checkpoints_part import CheckpointsPart
-from helix_temporal.stores.sessions._commit_part import CommitPart
-from helix_temporal.stores.sessions._life_part import LifePart
-from helix_temporal.stores.sessions._lists_part import ListsPart
-from helix_temporal.stores.sessions._whole_part import WholePart
+from helix_temporal.stores.sessions.checkpoints import CheckpointsPart
+from helix_temporal.stores.sessions.commit import CommitPart
+from helix_temporal.stores.sessions.life import LifePart
+from helix_temporal.stores.sessions.lists import ListsPart
+from helix_temporal.stores.sessions.whole import WholePart
 
 
 class RecordSessions(LifePart, CheckpointsPart, CommitPart, WholePart, ListsPart):

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.locks import Lock, LockManager
 from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import an_id
 
 SHORT: Final = 80

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.models.queries import OrderBy, SessionPage, SessionQuery
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import OrderBy, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import (
     Committed,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidCursorError
-from helix_temporal.models.queries import OrderBy, SessionQuery
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.testing.contracts._records_base import (
     BY_CREATION,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
+from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecords
 from helix_temporal.testing.contracts._records_base import (
     BY_CREATION,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from helix_temporal.models.queries import ExpiredSession
 from helix_temporal.models.states import ClientToolResponse, PendingClientToolCall, SuspendedChildWait
+from helix_temporal.models.store_calls import ExpiredSession
 from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     SessionRecord,

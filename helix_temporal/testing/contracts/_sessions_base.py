@@ -9,9 +9,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import pytest
 
 from helix_temporal.errors import StaleStateError
-from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange, StepCommit
+from helix_temporal.models.checkpoints import JsonPatchOp, NewRun, RunStarted, StagedChange, StepCommit
 from helix_temporal.models.messages import Message
-from helix_temporal.models.runs import NewRun, RunStarted
 from helix_temporal.models.states import CreateSession, SessionState
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.sessions import SessionStore

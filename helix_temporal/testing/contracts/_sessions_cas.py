@@ -17,8 +17,7 @@ from helix_temporal.models.states import (
     SessionState,
     SessionStatus,
 )
-from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
-from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     MANY,
     Crowd,

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.cleanup import CleanUpExpiredInput, CleanUpOldInput, CleanupSummary
+from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanUpOldInput, CleanupSummary
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.sessions import SessionStore

@@ -15,10 +15,9 @@ from helix_temporal.errors import (
     StateBehindThreadError,
     StepClosedError,
 )
-from helix_temporal.models.checkpoints import StepCommit
+from helix_temporal.models.checkpoints import RunChange, RunStatus, StepCommit
 from helix_temporal.models.messages import Message, from_record, to_record
 from helix_temporal.models.records import Record
-from helix_temporal.models.runs import RunChange, RunStatus
 from helix_temporal.models.states import (
     MergeChanges,
     PendingClientToolCall,
@@ -27,9 +26,8 @@ from helix_temporal.models.states import (
     StateChange,
     SuspensionContext,
 )
-from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, StepAppend
-from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.builders import a_header
 from helix_temporal.testing.builders import opened as opened_thread
 from helix_temporal.testing.contracts._sessions_base import (

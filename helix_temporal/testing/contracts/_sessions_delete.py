@@ -8,7 +8,7 @@ from helix_temporal.errors import (
     FencedError,
     SessionNotFoundError,
 )
-from helix_temporal.models.runs import NewRun, RunChange
+from helix_temporal.models.checkpoints import NewRun, RunChange
 from helix_temporal.models.states import (
     ClientToolResponse,
     MergeChanges,

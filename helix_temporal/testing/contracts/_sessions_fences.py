@@ -11,15 +11,14 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     StaleStateError,
 )
-from helix_temporal.models.runs import NewRun, RunChange
+from helix_temporal.models.checkpoints import NewRun, RunChange
 from helix_temporal.models.states import (
     MergeChanges,
     SessionState,
     SessionStatus,
     SubSessionRef,
 )
-from helix_temporal.stores.protocols.checkpoints import ANY_VERSION
-from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     Crowd,
     SessionFixtures,

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from helix_temporal.errors import InvalidCursorError, InvalidRequestError
-from helix_temporal.models.queries import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.models.states import CreateSession, SessionStatus
+from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import SessionFixtures, loaded
 

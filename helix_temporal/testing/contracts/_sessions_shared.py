@@ -10,8 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from helix_temporal.errors import HeadMovedError, SessionExistsError, StaleStateError
-from helix_temporal.models.queries import AppendResult
-from helix_temporal.models.runs import RunChange, RunStatus
+from helix_temporal.models.checkpoints import RunChange, RunStatus
 from helix_temporal.models.states import (
     CasOk,
     MergeChanges,
@@ -19,6 +18,7 @@ from helix_temporal.models.states import (
     SessionStatus,
     ToolResultSubmission,
 )
+from helix_temporal.models.store_calls import AppendResult
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     OpenSessions,

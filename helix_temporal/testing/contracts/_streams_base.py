@@ -20,8 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from helix_temporal.models.chunks import ChunkBase, TextDelta
-from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
+from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StoredChunk, StreamLimits, TextDelta
 from helix_temporal.stores.protocols.streams import ResumableReader, StreamReader, StreamStore, StreamWriter
 from helix_temporal.testing.builders import an_id
 

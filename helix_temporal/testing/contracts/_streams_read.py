@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.errors import StreamAbandonedError, StreamNotFoundError, StreamTruncatedError
-from helix_temporal.models.chunks import Heartbeat, TextDelta
-from helix_temporal.models.streams import StreamLimits
+from helix_temporal.models.streams import Heartbeat, StreamLimits, TextDelta
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.testing.contracts._streams_base import (
     SMALL,

@@ -6,14 +6,8 @@ import random
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.chunks import (
-    ChunkBase,
-    RunEnded,
-    RunStarted,
-    StepCommitted,
-    StepStarted,
-)
 from helix_temporal.models.stream_view import StreamView
+from helix_temporal.models.streams import ChunkBase, RunEnded, RunStarted, StepCommitted, StepStarted
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.testing.contracts._streams_base import (
     StreamFixtures,

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from helix_temporal.models.chunks import RunEnded, RunStarted
-from helix_temporal.stores._stream_runs import BegunRun, run_at_work
+from helix_temporal.models.streams import RunEnded, RunStarted
 from helix_temporal.stores.protocols.streams import StreamStore
+from helix_temporal.stores.streams.runs import BegunRun, run_at_work
 from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._streams_base import (
     SMALL,

@@ -11,8 +11,8 @@ from helix_temporal.errors import (
     StreamFailedError,
     StreamNotFoundError,
 )
-from helix_temporal.models.chunks import StreamResync
 from helix_temporal.models.states import ErrorInfo
+from helix_temporal.models.streams import StreamResync
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._streams_base import (

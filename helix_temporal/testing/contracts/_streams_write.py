@@ -14,8 +14,14 @@ from helix_temporal.errors import (
     StreamNotFoundError,
     TooLargeError,
 )
-from helix_temporal.models.chunks import Custom, StepDiscarded, TextDelta, Thinking, UnknownChunk
-from helix_temporal.models.streams import StreamLimits
+from helix_temporal.models.streams import (
+    Custom,
+    StepDiscarded,
+    StreamLimits,
+    TextDelta,
+    Thinking,
+    UnknownChunk,
+)
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._streams_base import (

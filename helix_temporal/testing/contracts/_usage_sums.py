@@ -12,7 +12,7 @@ from helix_temporal.models.usage import (
     TokenSums,
     UsageQuery,
 )
-from helix_temporal.stores._cursors import encode_cursor
+from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.testing.contracts._usage_base import (
     NOON,

@@ -260,7 +260,7 @@ async def _asked(session: object, text: str) -> list[SessionEvent]:
 
 async def _another(storage: SessionStorage, session_id: str, number: int) -> None:
     """As another process would have it: an engine of its own."""
-    from helix_temporal.facade._session import LocalEngine, Session  # noqa: PLC0415
+    from helix_temporal.facade.session import LocalEngine, Session  # noqa: PLC0415
 
     locks = getattr(storage, "locks", None)
     await _asked(Session(session_id, LocalEngine(_agent(), storage, session_id, locks)), f"m{number}")

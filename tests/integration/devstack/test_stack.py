@@ -19,7 +19,7 @@ from helix_temporal.devstack import (
     start_valkey_cluster,
 )
 from helix_temporal.devstack import temporal as temporal_server
-from helix_temporal.devstack._ready import Signer, bucket_answers
+from helix_temporal.devstack.servers import Signer, bucket_answers
 from helix_temporal.settings import Settings
 
 pytestmark = pytest.mark.timeout(120)

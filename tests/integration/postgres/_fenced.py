@@ -8,10 +8,10 @@ import asyncpg
 
 from helix_temporal.errors import FencedError, HelixError, LeaseLostError
 from helix_temporal.models.records import Head
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_message, an_answer
 
 TTL_MS: Final = 60

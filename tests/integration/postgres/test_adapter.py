@@ -19,7 +19,7 @@ from helix_temporal.errors import (
     UnsupportedServerError,
 )
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresExecutor, transact
-from helix_temporal.stores.postgres._check import check_server, refuse_unsupported
+from helix_temporal.stores.postgres.migrations import check_server, refuse_unsupported
 from helix_temporal.stores.sessions import RecordSessions
 
 SECRET = "hunter2"

@@ -10,7 +10,7 @@ import pytest
 
 from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
 from helix_temporal.stores.postgres import AsyncpgAdapter, Migration, MigrationResult, PostgresMigrations
-from helix_temporal.stores.postgres._migrations import released
+from helix_temporal.stores.postgres.migrations import released
 
 LATEST = released()[-1].version
 ALL = tuple(range(1, LATEST + 1))

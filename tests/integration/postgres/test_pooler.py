@@ -8,10 +8,10 @@ import pytest
 
 from helix_temporal.errors import HelixError
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import PostgresBackend, transact
-from helix_temporal.stores.postgres._protocol import PostgresExecutor
+from helix_temporal.stores.postgres.adapter import PostgresExecutor
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_step
 from tests.integration.postgres._pooler import Pooler, pooled
 

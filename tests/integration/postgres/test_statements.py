@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from helix_temporal.stores.postgres._queries import Queries, names, shifted, statement
+from helix_temporal.stores.postgres.queries import Queries, names, shifted, statement
 from tests import _postgres
 
 

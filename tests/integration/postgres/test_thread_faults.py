@@ -13,10 +13,10 @@ import pytest
 from helix_temporal.devstack import Stack, start_stack
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_message, a_step, an_answer
 from helix_temporal.testing.proxy import CutReply, FaultProxy
 from tests import _postgres

@@ -21,7 +21,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     ModelStreamEndedError,
 )
-from helix_temporal.models import chunks
+from helix_temporal.models import streams
 from helix_temporal.models.messages import Message
 from tests.unit.agents._play import a_request
 
@@ -90,7 +90,7 @@ async def test_a_model_that_returns_something_else_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", ["hello", None, chunks.TextDelta(delta="hello")], ids=["str", "None", "chunk"]
+    "event", ["hello", None, streams.TextDelta(delta="hello")], ids=["str", "None", "chunk"]
 )
 async def test_a_stream_that_yields_something_else_is_an_error(event: Any) -> None:
     """Nobody saw it: it was passed over, and users waited for the whole answer."""

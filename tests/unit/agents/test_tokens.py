@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.agents import ContextPolicy, choose_context, estimate_tokens
-from helix_temporal.agents._tokens import Decoded
+from helix_temporal.agents.context import Decoded
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models import parts
+from helix_temporal.models import messages as parts
 from helix_temporal.models.messages import Message, Role, ToolCall, to_record
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.blobs._checks import check_key
-from helix_temporal.blobs._paths import key_of, path_of
+from helix_temporal.blobs.directory import key_of, path_of
+from helix_temporal.blobs.protocol import check_key
 from helix_temporal.errors import InvalidRequestError
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from helix_temporal.blobs import ConditionFailedError, _probe
-from helix_temporal.blobs._probe import prove_conditional_writes
+from helix_temporal.blobs import ConditionFailedError, probe
 from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.blobs.probe import prove_conditional_writes
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.errors import (
     ArchiveAccessError,
@@ -110,7 +110,7 @@ async def test_a_server_that_does_not_answer_proves_nothing(
 ) -> None:
     """The worker tries again instead of calling the server unfit."""
     stub.handler = stub.refuse(503, "SlowDown")
-    monkeypatch.setattr(_probe, "_SECONDS", 0.5)
+    monkeypatch.setattr(probe, "_SECONDS", 0.5)
     with pytest.raises(StoreUnavailableError):
         await stub_blobs.probe()
     assert len(stub.requests) > 2

@@ -3,9 +3,10 @@
 import pytest
 
 from helix_temporal.backends import Backends
-from helix_temporal.blobs import _probe, _proved
-from helix_temporal.blobs._proved import ProvedPlace, prove_once
+from helix_temporal.blobs import probe as _probe
+from helix_temporal.blobs import probe as proved
 from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.errors import (
     ArchiveAccessError,
     ConditionalWritesUnsupportedError,
@@ -19,7 +20,7 @@ from tests.unit.blobs.test_probe import all_ignored, all_kept, server
 @pytest.fixture(autouse=True)
 def nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports of other tests' servers are used again."""
-    monkeypatch.setattr(_proved, "_proved", {})
+    monkeypatch.setattr(proved, "_proved", {})
 
 
 async def start(stub: StubS3, **settings: str) -> int:
@@ -77,7 +78,7 @@ async def test_a_start_is_told_what_became_of_a_proved_place(
 async def test_a_proof_ends(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another server may stand behind the address by then."""
     stub.handler, _ = server(all_kept)
-    monkeypatch.setattr(_proved, "_SECONDS", 0.0)
+    monkeypatch.setattr(proved, "_SECONDS", 0.0)
     await start(stub)
     assert await start(stub) > 20
 
@@ -87,7 +88,7 @@ async def test_few_places_are_remembered() -> None:
     places = [ProvedPlace(None, "r", f"b{number}", None) for number in range(100)]
     for place in places:
         await prove_once(MemoryBlobs(), place)
-    assert list(_proved._proved) == places[-64:]
+    assert list(proved._proved) == places[-64:]
 
 
 async def test_a_store_that_was_given_is_proved_each_time() -> None:

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.coldtier._codec import decode_manifest, encode_manifest
-from helix_temporal.coldtier._legacy import LegacySource
-from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier.format import Manifest, decode_manifest, encode_manifest
+from helix_temporal.coldtier.zeitlich import LegacySource
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.testing.contracts._threads_base import Author
 from helix_temporal.testing.faults import FaultyBlobs

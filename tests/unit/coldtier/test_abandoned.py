@@ -4,13 +4,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from helix_temporal.activities._payloads import FAR, Payloads
+from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import V1Snapshots
 from helix_temporal.errors import ArchiveAccessError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.stores.protocols.progress import NoProgress, Progress, no_progress
-from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread
+from helix_temporal.stores.protocols.threads import (
+    ForkedThread,
+    ForkThread,
+    NoProgress,
+    Progress,
+    no_progress,
+)
 from helix_temporal.testing.builders import an_answer
 from helix_temporal.testing.contracts._threads_base import LATER, Author, noise, result
 from helix_temporal.testing.faults import BlobFault

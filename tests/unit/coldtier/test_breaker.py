@@ -1,6 +1,6 @@
 """When steps go without the archive, and when it is tried again."""
 
-from helix_temporal.coldtier._breaker import Breaker
+from helix_temporal.coldtier.flush import Breaker
 
 NOW = 1000.0
 

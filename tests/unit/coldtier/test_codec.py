@@ -6,7 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from helix_temporal.coldtier._codec import (
+from helix_temporal.coldtier.format import (
+    Legacy,
+    Manifest,
+    SegmentRef,
     _checksum,
     decode_index,
     decode_manifest,
@@ -15,7 +18,6 @@ from helix_temporal.coldtier._codec import (
     encode_manifest,
     encode_segment,
 )
-from helix_temporal.coldtier._manifest import Legacy, Manifest, SegmentRef
 from helix_temporal.errors import ArchiveCorruptError, ArchiveError, UnsupportedFormatError
 from helix_temporal.models.records import Head, head_after, size_of
 from helix_temporal.testing.builders import a_message, messages

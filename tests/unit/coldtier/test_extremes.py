@@ -2,9 +2,8 @@
 
 import pytest
 
-from helix_temporal.coldtier._codec import decode_index, encode_index
-from helix_temporal.coldtier._manifest import Manifest, SegmentRef
-from helix_temporal.coldtier._plan import DIRECT_LIMIT
+from helix_temporal.coldtier.format import Manifest, SegmentRef, decode_index, encode_index
+from helix_temporal.coldtier.plan import DIRECT_LIMIT
 from helix_temporal.errors import ArchiveCorruptError, TooLargeError
 from helix_temporal.models.records import Head, Kind, size_of
 from helix_temporal.stores.protocols.threads import ReadPage

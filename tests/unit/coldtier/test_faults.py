@@ -174,7 +174,7 @@ class TestUnclearOutcomes:
 
     async def test_conflicts_without_end_are_a_passing_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The activity is tried again later rather than for ever."""
-        monkeypatch.setattr("helix_temporal.coldtier._flushing.TRIES", 4)
+        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 4)
         tiers = Tiers()
         author = await tiers.author()
         await author.turn()
@@ -205,7 +205,7 @@ class TestArchiveDown:
     @pytest.fixture
     async def author(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Author:
         """Whose archive goes down when ``down`` is called."""
-        monkeypatch.setattr("helix_temporal.coldtier._flushing.BACKLOG_SECONDS", 0.05, raising=False)
+        monkeypatch.setattr("helix_temporal.coldtier.flush.BACKLOG_SECONDS", 0.05, raising=False)
         tiers = Tiers()
         tiers.hot._clock = clock
         backlog = Backlog(max_bytes=10_000, max_seconds=3600)
@@ -319,7 +319,7 @@ class TestArchiveDown:
         self, author: Author, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is a passing error: the activity is tried again."""
-        monkeypatch.setattr("helix_temporal.coldtier._flushing.TRIES", 2)
+        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 2)
         await author.turn()
         down(author)
         with pytest.raises(StoreUnavailableError):

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.coldtier._codec import decode_index, decode_manifest, decode_segment, encode_manifest
-from helix_temporal.coldtier._manifest import Manifest, SegmentRef
-from helix_temporal.coldtier._plan import (
+from helix_temporal.coldtier.format import (
+    Manifest,
+    SegmentRef,
+    decode_index,
+    decode_manifest,
+    decode_segment,
+    encode_manifest,
+)
+from helix_temporal.coldtier.plan import (
     DIRECT_LIMIT,
     DIRECT_MAX,
     INLINE_MAX,

@@ -6,11 +6,9 @@ import tracemalloc
 import pytest
 
 from helix_temporal.blobs.memory import MemoryBlobs
-from helix_temporal.coldtier import _archive
-from helix_temporal.coldtier._archive import Archive
-from helix_temporal.coldtier._codec import encode_manifest
-from helix_temporal.coldtier._layout import Layout
-from helix_temporal.coldtier._manifest import Manifest
+from helix_temporal.coldtier import archive as _archive
+from helix_temporal.coldtier.archive import Archive
+from helix_temporal.coldtier.format import Layout, Manifest, encode_manifest
 from helix_temporal.models.records import Head, Kind, Record
 from tests.unit.coldtier._tiers import Tiers
 

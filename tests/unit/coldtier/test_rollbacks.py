@@ -6,9 +6,9 @@ import pytest
 
 from helix_temporal.errors import ColdRegressedError, FencedError, HeadMovedError
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage, Reopen
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
 from helix_temporal.testing.faults import BlobFault
@@ -73,7 +73,7 @@ async def test_what_the_hot_record_has_is_read_while_the_archive_is_away(
     fault: BlobFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader waits a moment for what the archive says, and not for ever."""
-    monkeypatch.setattr("helix_temporal.coldtier._reading.ARCHIVE_SECONDS", 0.05)
+    monkeypatch.setattr("helix_temporal.coldtier.read.ARCHIVE_SECONDS", 0.05)
     tiers, author = await rolled_back()
     tiers.blobs.plan = lambda _: fault
     assert await tiers.elsewhere(author).texts() == ["one", "hi there"]

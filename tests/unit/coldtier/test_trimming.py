@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from helix_temporal.coldtier import Held, TieredThreads, _trimming
+from helix_temporal.coldtier import Held, TieredThreads, store
 from helix_temporal.models.records import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import Create, ForkThread, ReadPage, Reopen
@@ -215,7 +215,7 @@ class TestWhatLiesBelow:
 
     async def test_too_much_is_not_made_hot_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The workflow opens again at the place that it knows, which needs no more than its newest part."""
-        monkeypatch.setattr(_trimming, "BROUGHT_BACK_MAX", 10_000)
+        monkeypatch.setattr(store, "BROUGHT_BACK_MAX", 10_000)
         tiers = Tiers()
         session = await a_session(tiers)
         await session.talk(40)

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from helix_temporal.blobs import Blob
-from helix_temporal.blobs._checks import etag_of
-from helix_temporal.coldtier._legacy import V1Snapshots
-from helix_temporal.coldtier._v1 import decode, inflate_gzip
+from helix_temporal.blobs.protocol import etag_of
+from helix_temporal.coldtier.zeitlich import V1Snapshots
+from helix_temporal.coldtier.zeitlich_format import decode, inflate_gzip
 from helix_temporal.errors import (
     ArchiveCorruptError,
     HelixError,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._foreign import converted
-from helix_temporal.coldtier._v1 import decode, written
+from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.coldtier.zeitlich_format import decode, written
 from helix_temporal.errors import LegacyWriterActiveError
-from helix_temporal.models import parts
+from helix_temporal.models import messages
 from helix_temporal.models.messages import Message, ToolCall, Usage, from_record, to_record
 from helix_temporal.models.slices import SliceState
 from helix_temporal.testing.contracts._threads_base import Author
@@ -181,18 +181,18 @@ async def test_any_snapshot_of_zeitlich_s_survives(
 
 # ---- what we add to it ----------------------------------------------------------------------------
 
-IMAGE = parts.image(media_type="image/png", data="iVBORw0KGgo=")
+IMAGE = messages.image(media_type="image/png", data="iVBORw0KGgo=")
 OURS = [
-    Message(id="u1", role="user", content=[parts.text("See"), IMAGE], metadata={"a": 1}),
+    Message(id="u1", role="user", content=[messages.text("See"), IMAGE], metadata={"a": 1}),
     Message(
         id="a1",
         role="assistant",
-        content=[parts.thinking("Hm."), parts.text("I look.")],
+        content=[messages.thinking("Hm."), messages.text("I look.")],
         tool_calls=(ToolCall(id="c1", name="look", arguments={"z": 1}), ToolCall(id="c2", name="hear")),
         usage=Usage(input_tokens=3, output_tokens=4),
         provider={"anthropic": {"raw": ["x"], "of": "y"}},
     ),
-    Message(id="r1", role="tool", content=[parts.text("sun"), IMAGE], tool_call_id="c1", name="look"),
+    Message(id="r1", role="tool", content=[messages.text("sun"), IMAGE], tool_call_id="c1", name="look"),
     Message(id="r2", role="tool", content="deaf", tool_call_id="c2", name="hear", is_error=True),
     Message(id="a2", role="assistant", content="Sunny."),
 ]

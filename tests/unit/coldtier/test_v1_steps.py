@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._foreign import converted
+from helix_temporal.adapters._zeitlich import converted
 from helix_temporal.agents import ContextPolicy
-from helix_temporal.agents._context import choose_context
+from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.messages import Message, from_record

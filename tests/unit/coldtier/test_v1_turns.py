@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.activities import Payloads, _turn_list
-from helix_temporal.activities._turn_list import first_turns, head_after, listed, newest_turns, turn_of
-from helix_temporal.activities.take_backs import TakeBacks
+from helix_temporal.activities import Payloads, rewinds
+from helix_temporal.activities.rewinds import (
+    TakeBacks,
+    first_turns,
+    head_after,
+    listed,
+    newest_turns,
+    turn_of,
+)
 from helix_temporal.agents import ContextPolicy
-from helix_temporal.agents._context import choose_context
+from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models import parts
+from helix_temporal.models import messages as parts
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, to_record, user_message
 from helix_temporal.models.records import Record
@@ -81,7 +87,7 @@ async def test_turns_of_any_thread_are_found(adapter: str, drawn: list[Any], cou
     tiers = await imported(adapter, [row for each in said for row in each])
     ends = [0, *itertools.accumulate(len(each) for each in said)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_turn_list, "_PAGE", 3)
+        patch.setattr(rewinds, "_PAGE", 3)
         await check_turns(tiers.threads, ends, count)
         author = Author(tiers.worker(), "t")
         await author.open()

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from helix_temporal.devstack._accounts import blocking_directory, unreadable_file
-from helix_temporal.devstack._processes import Account
+from helix_temporal.devstack.processes import Account, blocking_directory, unreadable_file
 
 SOMEBODY = Account(uid=54321, gid=54321, name="somebody")
 

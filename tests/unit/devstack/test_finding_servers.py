@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.devstack import ServerMissingError, start_stack
-from helix_temporal.devstack._binaries import Source, find, of_distribution, of_package
-from helix_temporal.devstack._given import ADDRESS_VARIABLES, endpoint, variables
+from helix_temporal.devstack.programs import Source, find, of_distribution, of_package
+from helix_temporal.devstack.stack import ADDRESS_VARIABLES, environment_variables, given_endpoint
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.settings import Settings
 from tests._services import stack_environment
@@ -105,18 +105,18 @@ def test_an_address_by_environment_is_used_as_it_is(service: str, scheme: str, l
 def test_an_address_where_nobody_listens_is_an_error() -> None:
     """Else the first test would fail with a driver's own riddle."""
     with pytest.raises(ServerMissingError, match=r"HELIX_REDIS_URL .*127\.0\.0\.1:9, where nobody listens"):
-        endpoint("redis", {"HELIX_REDIS_URL": "redis://127.0.0.1:9/0"})
+        given_endpoint("redis", {"HELIX_REDIS_URL": "redis://127.0.0.1:9/0"})
 
 
 def test_a_given_s3_server_needs_its_bucket(listener: str) -> None:
     """We don't create buckets on servers that aren't ours."""
     with pytest.raises(ServerMissingError, match="HELIX_S3_BUCKET is not"):
-        endpoint("s3", {"HELIX_S3_ENDPOINT": f"http://{listener}"})
+        given_endpoint("s3", {"HELIX_S3_ENDPOINT": f"http://{listener}"})
 
 
 def test_what_the_stack_exports_is_what_settings_read() -> None:
     """The lines that ``helix-temporal dev`` prints are all that a program needs."""
-    exported = variables("temporal", TemporalEndpoint("127.0.0.1:1234", "mine"))
+    exported = environment_variables("temporal", TemporalEndpoint("127.0.0.1:1234", "mine"))
     settings = Settings.from_env(exported)
     assert (settings.temporal_address, settings.temporal_namespace) == ("127.0.0.1:1234", "mine")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from helix_temporal.devstack import Ports, PortTakenError
-from helix_temporal.devstack._ports import free_port, is_free, require_port
+from helix_temporal.devstack.programs import free_port, is_free, require_port
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.children import (
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.waiting import (
     MessageRef,
     PayloadRef,
     call_of,
@@ -17,7 +18,6 @@ from helix_temporal.models.children import (
     task_of,
     tool_of,
 )
-from helix_temporal.models.ids import validate_id
 
 
 def test_a_call_has_one_session_however_often_it_is_made() -> None:

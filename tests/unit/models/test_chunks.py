@@ -7,40 +7,40 @@ import pytest
 from pydantic import BaseModel
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
-from helix_temporal.models import chunks
-from helix_temporal.models.chunks import KNOWN, StreamChunk, TextDelta, UnknownChunk, from_bytes, to_bytes
+from helix_temporal.models import streams
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.streams import KNOWN, StreamChunk, TextDelta, UnknownChunk, from_bytes, to_bytes
 
 STAMP: dict[str, str | int] = {"agent_id": "run-1", "timestamp": 7}
 
-SOME: tuple[chunks.ChunkBase, ...] = (
-    chunks.TextDelta(delta="é\u2028🔒", message_id="m", step=3, agent_type="writer"),
-    chunks.Thinking(content="hm", is_complete=True, message_id="m"),
-    chunks.ToolArgStreamStart(tool_call_id="c", tool_name="look", message_id="m"),
-    chunks.ToolArgStreamDelta(tool_call_id="c", delta='{"a":', message_id="m"),
-    chunks.ToolStart(tool_call_id="c", tool_name="look", arguments={"a": [1, None, {"b": 2**53 + 1}]}),
-    chunks.ToolEnd(tool_call_id="c", result={"x": None}, success=False, error="no"),
-    chunks.ToolApprovalRequest(tool_call_id="c", tool_name="buy", approval_id="p", input=[1.5, "x"]),
-    chunks.SubAgentStart(sub_session_id="s", sub_agent_type="researcher", tool_call_id="c"),
-    chunks.SubAgentEnd(sub_session_id="s", sub_agent_type="researcher", result="done"),
-    chunks.StatePatch(patches=({"op": "add", "path": "/a", "value": 1},)),
-    chunks.Custom(event_name="e", data={"a": None}),
-    chunks.Error(message="no", recoverable=True, code="ModelUnavailableError"),
-    chunks.Output(output=None),
-    chunks.UsageChunk(usage=Usage(input_tokens=3, output_tokens=2)),
-    chunks.Heartbeat(),
-    chunks.StepStarted(step_id="s1", attempt=2, message_id="m"),
-    chunks.StepCommitted(step_id="s1", message_id="m", position=4),
-    chunks.StepDiscarded(step_id="s1", attempt=1),
-    chunks.RunStarted(turn=1, message_ids=("u1", "u2")),
-    chunks.RunEnded(status="completed", exit_reason="answered", message_id="m", position=4),
-    chunks.RunPaused(reason="a person is asked"),
-    chunks.RunResumed(),
-    chunks.RunInterrupted(reason="stop"),
-    chunks.RunSuperseded(by="run-2"),
-    chunks.CheckpointCreated(checkpoint_id="c1"),
-    chunks.Suspended(calls=({"id": "c", "name": "ask"},)),
-    chunks.StreamResync(reason="reset", position=9),
+SOME: tuple[streams.ChunkBase, ...] = (
+    streams.TextDelta(delta="é\u2028🔒", message_id="m", step=3, agent_type="writer"),
+    streams.Thinking(content="hm", is_complete=True, message_id="m"),
+    streams.ToolArgStreamStart(tool_call_id="c", tool_name="look", message_id="m"),
+    streams.ToolArgStreamDelta(tool_call_id="c", delta='{"a":', message_id="m"),
+    streams.ToolStart(tool_call_id="c", tool_name="look", arguments={"a": [1, None, {"b": 2**53 + 1}]}),
+    streams.ToolEnd(tool_call_id="c", result={"x": None}, success=False, error="no"),
+    streams.ToolApprovalRequest(tool_call_id="c", tool_name="buy", approval_id="p", input=[1.5, "x"]),
+    streams.SubAgentStart(sub_session_id="s", sub_agent_type="researcher", tool_call_id="c"),
+    streams.SubAgentEnd(sub_session_id="s", sub_agent_type="researcher", result="done"),
+    streams.StatePatch(patches=({"op": "add", "path": "/a", "value": 1},)),
+    streams.Custom(event_name="e", data={"a": None}),
+    streams.Error(message="no", recoverable=True, code="ModelUnavailableError"),
+    streams.Output(output=None),
+    streams.UsageChunk(usage=Usage(input_tokens=3, output_tokens=2)),
+    streams.Heartbeat(),
+    streams.StepStarted(step_id="s1", attempt=2, message_id="m"),
+    streams.StepCommitted(step_id="s1", message_id="m", position=4),
+    streams.StepDiscarded(step_id="s1", attempt=1),
+    streams.RunStarted(turn=1, message_ids=("u1", "u2")),
+    streams.RunEnded(status="completed", exit_reason="answered", message_id="m", position=4),
+    streams.RunPaused(reason="a person is asked"),
+    streams.RunResumed(),
+    streams.RunInterrupted(reason="stop"),
+    streams.RunSuperseded(by="run-2"),
+    streams.CheckpointCreated(checkpoint_id="c1"),
+    streams.Suspended(calls=({"id": "c", "name": "ask"},)),
+    streams.StreamResync(reason="reset", position=9),
 )
 
 
@@ -50,7 +50,7 @@ def test_every_known_type_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("chunk", SOME, ids=lambda chunk: chunk.type)
-def test_a_chunk_comes_back_as_it_was(chunk: chunks.ChunkBase) -> None:
+def test_a_chunk_comes_back_as_it_was(chunk: streams.ChunkBase) -> None:
     """With what the writer filled in, and its own where it had it."""
     back = from_bytes(to_bytes(chunk, STAMP))
     assert type(back) is type(chunk)
@@ -59,7 +59,7 @@ def test_a_chunk_comes_back_as_it_was(chunk: chunks.ChunkBase) -> None:
 
 
 @pytest.mark.parametrize("chunk", SOME, ids=lambda chunk: chunk.type)
-def test_models_can_hold_any_chunk(chunk: chunks.ChunkBase) -> None:
+def test_models_can_hold_any_chunk(chunk: streams.ChunkBase) -> None:
     """What travels through an API is told apart by its type."""
 
     class Holder(BaseModel):
@@ -101,7 +101,7 @@ def test_numbers_that_json_has_not_are_refused() -> None:
         to_bytes(UnknownChunk.model_validate({"type": "x", "value": 2**64}), {})
     for value in (float("nan"), float("inf")):
         with pytest.raises(InvalidMessageError):
-            chunks.Custom(event_name="e", data=value)
+            streams.Custom(event_name="e", data=value)
 
 
 def test_only_what_was_given_is_written() -> None:

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from helix_temporal.models._json import canonical, dumps
+from helix_temporal.models.base import canonical, dumps
 
 
 @pytest.mark.parametrize("size", [5, 500, 5_000])

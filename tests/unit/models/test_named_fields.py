@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models._base import KnownFields
+from helix_temporal.models.base import KnownFields
 from helix_temporal.models.messages import UserMessage
-from helix_temporal.models.queries import SessionQuery
 from helix_temporal.models.sessions import CallPolicy, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.models.states import SessionProperties
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.models.usage import UsageQuery
+from helix_temporal.models.waiting import ToolApproval
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.usage import CustomUsageEntry, TokenCounts, TokenUsageEntry, UsageRollup
-from helix_temporal.stores._usage_rules import from_body, roll_up, to_body
+from helix_temporal.stores.usage import from_body, roll_up, to_body
 from helix_temporal.testing.contracts._usage_base import a_custom, one_of_each, some_tokens
 
 

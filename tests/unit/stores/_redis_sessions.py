@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from helix_temporal.models.queries import SessionQuery
 from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
     SessionCommit,
     SessionRecord,
     SessionRow,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions
-from helix_temporal.stores.redis._session_wire import Known
+from helix_temporal.stores.redis.session_index import Known
 from helix_temporal.testing.builders import EPOCH
 
 

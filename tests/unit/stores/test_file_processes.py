@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.file import FileBackend, FileSessions, FileThreads
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Part

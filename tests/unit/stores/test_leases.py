@@ -12,8 +12,8 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     UnsupportedServerError,
 )
-from helix_temporal.models.locks import LockInfo
-from helix_temporal.stores._lease_rules import Claim
+from helix_temporal.models.store_calls import LockInfo
+from helix_temporal.stores.locks import Claim
 from helix_temporal.stores.memory.locks import MemoryLocks, NoOpLockManager
 
 

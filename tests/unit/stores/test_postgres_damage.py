@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.records import Head
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.stores.postgres._errors import translate
+from helix_temporal.stores.postgres.adapter import translate
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
 from helix_temporal.testing.builders import EPOCH, a_step, messages, opened

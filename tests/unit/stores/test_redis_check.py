@@ -12,9 +12,7 @@ from redis.exceptions import ResponseError
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, UnsafeRedisPolicyError, UnsupportedServerError
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.redis._check import refuse_unsafe_policy
-from helix_temporal.stores.redis._errors import is_damage, translate
-from helix_temporal.stores.redis._rights import NEEDED
+from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate
 from helix_temporal.stores.sessions import RecordSessions
 from tests.unit.stores._redis import backend_on
 

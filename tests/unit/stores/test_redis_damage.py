@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models.queries import SessionQuery
 from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, SessionView, Wanted
 from helix_temporal.stores.redis import RedisBackend

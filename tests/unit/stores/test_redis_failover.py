@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import redis
 
-from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.settings import sentinel_address
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis._lane import Lane
-from helix_temporal.stores.redis._sentinel import sentinel_pool
+from helix_temporal.stores.redis.connection import sentinel_pool
 from helix_temporal.testing.builders import grown, messages
 from tests._sentinel import SERVICE, Watched, watched
 from tests.unit.stores._redis import backend_on

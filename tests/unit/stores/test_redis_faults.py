@@ -23,8 +23,8 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
-from helix_temporal.stores.redis._errors import translate
-from helix_temporal.stores.redis._scripts import Script
+from helix_temporal.stores.redis.connection import translate
+from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
 from tests.unit.stores._redis import backend_on
 

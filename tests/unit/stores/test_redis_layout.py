@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.redis._replies import LARGE
+from helix_temporal.stores.redis.threads import LARGE
 from helix_temporal.testing.builders import EPOCH, a_header, a_message, grown
 from helix_temporal.testing.contracts._hot_base import at
 from tests.unit.stores._redis import backend_on

@@ -12,14 +12,14 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     UnsafeRedisPolicyError,
 )
-from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
     Committed,
     RecordKind,
     SessionCommit,
     SessionRecord,
 )
-from helix_temporal.stores.redis import RedisBackend, RedisSessions, _session_index
+from helix_temporal.stores.redis import RedisBackend, RedisSessions, session_index
 from helix_temporal.testing.builders import EPOCH, opened
 from tests.unit.stores._redis import backend_on
 from tests.unit.stores._redis_sessions import change, gone, listed, marks, only_records, told
@@ -52,7 +52,7 @@ async def found(request: pytest.FixtureRequest, redis_prefix: str) -> AsyncItera
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers mend at once what they find."""
-    monkeypatch.setattr(_session_index, "_MOMENT", 0)
+    monkeypatch.setattr(session_index, "_MOMENT", 0)
 
 
 def fail_update(sessions: RedisSessions, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -96,7 +96,7 @@ async def test_a_mark_goes_once_nothing_can_come_of_it(
     await cluster.sessions._index.announce(cluster.sessions._index.new_mark("s"))
     assert await listed(cluster.sessions) == {}
     assert await marks(cluster) == 1
-    monkeypatch.setattr(_session_index, "_SETTLED", 0)
+    monkeypatch.setattr(session_index, "_SETTLED", 0)
     assert await listed(cluster.sessions) == {}
     assert await marks(cluster) == 0
 
@@ -105,7 +105,7 @@ async def test_a_commit_that_comes_too_late_for_its_mark_is_refused(
     cluster: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers may have given its mark up, and nobody would mend the lists."""
-    monkeypatch.setattr(_session_index, "COMMIT_BY", -60_000)
+    monkeypatch.setattr(session_index, "COMMIT_BY", -60_000)
     with pytest.raises(StoreUnavailableError, match="too late"):
         await cluster.sessions.commit(change("s"))
     assert (await cluster.sessions.view("s")).revision == 0
@@ -180,7 +180,7 @@ async def test_a_damaged_session_keeps_no_other_from_the_lists(
     await sessions._index.announce(sessions._index.new_mark("damaged"))
     await connection.command("SET", f"{connection.key('damaged')}:session", "somebody else's")
     assert await listed(sessions) == {"there": 1}
-    monkeypatch.setattr(_session_index, "_SETTLED", 0)
+    monkeypatch.setattr(session_index, "_SETTLED", 0)
     assert await listed(sessions) == {"there": 1}
     assert await marks(backend) == 0
 

@@ -14,7 +14,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     StoreCorruptError,
 )
-from helix_temporal.models.queries import SessionQuery
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     SessionCommit,

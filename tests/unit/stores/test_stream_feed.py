@@ -8,11 +8,11 @@ import pytest
 
 from helix_temporal.errors import StoreUnavailableError, StreamDroppedError
 from helix_temporal.models.streams import StreamLimits
-from helix_temporal.stores._stream_feed import Feed, News
-from helix_temporal.stores._stream_rules import View
-from helix_temporal.stores._streams import Streams
 from helix_temporal.stores.memory.streams import MemoryStreams
-from helix_temporal.stores.postgres._stream_polling import Place, Polling
+from helix_temporal.stores.postgres.streams import Place, Polling
+from helix_temporal.stores.streams.reader import Feed, News
+from helix_temporal.stores.streams.rules import View
+from helix_temporal.stores.streams.store import Streams
 from helix_temporal.testing.contracts._streams_base import (
     a_delta,
     a_stream,

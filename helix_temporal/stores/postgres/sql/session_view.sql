@@ -1,3 +1,3 @@
 -- A session and those of its records that are wanted: see _session_view for the arguments.  Sent are only the
--- branches that a view wants (`_session_view.py`).
+-- branches that a view wants (`sessions.py`).
 {include:session_view}

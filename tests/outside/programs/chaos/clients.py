@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, SessionNotFoundError
 from helix_temporal.models.sessions import AskStatus
-from helix_temporal.models.suspensions import ToolApproval
+from helix_temporal.models.waiting import ToolApproval
 
 ASK_SECONDS: Final = 30.0
 WORDS: Final = (

@@ -7,10 +7,10 @@ from typing import Any
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.stores.alone import HotThreads
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
 from helix_temporal.stores.protocols.session_records import Committed, SessionCommit, SessionView, Wanted
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 
 
 @dataclass

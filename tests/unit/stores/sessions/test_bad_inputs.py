@@ -16,11 +16,9 @@ from helix_temporal.errors import (
     StaleStateError,
     TooLargeError,
 )
-from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange, StepCommit
+from helix_temporal.models.checkpoints import JsonPatchOp, NewRun, RunChange, StagedChange, StepCommit
 from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.queries import SessionQuery
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.runs import NewRun, RunChange
 from helix_temporal.models.states import (
     ClientToolResponse,
     CreateSession,
@@ -32,6 +30,7 @@ from helix_temporal.models.states import (
     SubSessionRef,
     ToolResultSubmission,
 )
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.sessions import RecordSessions
 from tests.unit.stores.sessions._stores import Together

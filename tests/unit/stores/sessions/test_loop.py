@@ -12,14 +12,14 @@ from helix_temporal.errors import (
     StoreCorruptError,
     StoreUnavailableError,
 )
-from helix_temporal.models.checkpoints import StagedChange, StepCommit
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus, StagedChange, StepCommit
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import Head
-from helix_temporal.models.runs import NewRun, RunChange, RunStatus
 from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import SessionCommit, SessionRow
-from helix_temporal.stores.sessions import _commit_part, _loop
+from helix_temporal.stores.sessions import commit as commit_part
+from helix_temporal.stores.sessions import loop
 from tests.unit.stores.sessions._stores import Together
 
 
@@ -179,7 +179,7 @@ class TestACommitThatIsOvertaken:
     async def test_gives_up_in_the_end(self, place: Together, monkeypatch: pytest.MonkeyPatch) -> None:
         """A passing error: the caller's retry policy says for how long it goes on."""
         await place.store.create_session("s")
-        monkeypatch.setattr(_loop, "TRIES", 3)
+        monkeypatch.setattr(loop, "TRIES", 3)
 
         def overtake(change: SessionCommit) -> None:
             held = place.records._sessions["s"]
@@ -268,7 +268,7 @@ class TestAListOfAllThatIsStaged:
         self, place: Together, monkeypatch: pytest.MonkeyPatch, many: int
     ) -> None:
         """Also where calls of several steps have one name and one time."""
-        monkeypatch.setattr(_commit_part, "_MANY", many)
+        monkeypatch.setattr(commit_part, "_MANY", many)
         await place.store.create_session("s")
         times = {"c": 1, "d": 1, "e": 2, "f": 3}
         for step_id in ("one", "two", "three"):

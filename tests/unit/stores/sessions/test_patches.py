@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import PatchConflictError, TooLargeError
-from helix_temporal.models._json import JsonObject
+from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import JsonPatchOp, StagedChange
-from helix_temporal.stores.sessions._patches import apply_all, apply_change
+from helix_temporal.stores.sessions.staging import apply_all, apply_change
 
 
 def op(kind: str, path: str, value: Any = None, source: str | None = None) -> JsonPatchOp:

@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import FencedError, IdempotencyConflictError, StoreUnavailableError
-from helix_temporal.models.checkpoints import CommitResult, StagedChange, StepCommit
+from helix_temporal.models.checkpoints import (
+    CommitResult,
+    NewRun,
+    RunChange,
+    RunStarted,
+    RunStatus,
+    StagedChange,
+    StepCommit,
+)
 from helix_temporal.models.records import Head
-from helix_temporal.models.runs import NewRun, RunChange, RunStarted, RunStatus
 from helix_temporal.models.states import MergeChanges, StateChange
-from helix_temporal.stores.sessions import RecordSessions, _recall
+from helix_temporal.stores.sessions import RecordSessions, loop
 from tests.unit.stores.sessions._stores import Apart
 
 
@@ -129,7 +136,7 @@ async def test_what_was_written_long_ago_is_looked_at(
     """The store's clock is known from the last look, and clocks drift apart."""
     await begun(store, "r0")
     await ended(store, "r0")
-    monkeypatch.setattr(_recall, "_NEW_FOR", 0.0)
+    monkeypatch.setattr(loop, "_NEW_FOR", 0.0)
     place.records.calls.clear()
     await begun(store, "r1")
     assert place.records.calls == ["view", "commit"]
@@ -217,7 +224,7 @@ async def test_a_large_session_is_looked_at(
     place: Apart, store: RecordSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is for many sessions, and a read costs little beside what a large one writes."""
-    monkeypatch.setattr(_recall, "MAX_BYTES", 100)
+    monkeypatch.setattr(loop, "MAX_BYTES", 100)
     await begun(store)
     place.records.calls.clear()
     await ended(store)

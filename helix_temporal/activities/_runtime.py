@@ -1,0 +1,357 @@
+"""What all activities share: the execution they run in, their time limits, and errors on the way out."""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, ParamSpec, TypeVar, get_type_hints
+
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from helix_temporal.errors import (
+    ApplicationCodeError,
+    ConflictError,
+    HelixError,
+    InvalidRequestError,
+    NotServedError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+)
+from helix_temporal.models.base import clean
+from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.store_calls import SessionCall
+from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
+
+MICROSECONDS: Final = 1_000_000
+_NAMES_IN_BEAT: Final = 500
+
+
+def scheduled_epoch() -> int:
+    """The epoch that an open takes: when it was scheduled, in µs, the same for all its attempts.
+
+    Whatever is scheduled later has a higher one; also after a terminate or a reset.
+    """
+    return int(activity.info().scheduled_time.timestamp() * MICROSECONDS)
+
+
+def default_owner() -> str:
+    """Who opens when no session workflow says so: the workflow, or the standalone activity."""
+    info = activity.info()
+    return info.workflow_run_id or info.activity_id
+
+
+def attempt() -> int:
+    """Which attempt of its activity this is, from 1 on."""
+    return activity.info().attempt if activity.in_activity() else 1
+
+
+def workflow_run() -> str:
+    """A few letters that stand for the workflow run whose activity this is; empty outside of one."""
+    run = activity.info().workflow_run_id if activity.in_activity() else None
+    return hashlib.sha256(run.encode()).hexdigest()[:8] if run else ""
+
+
+def operation_of(request: SessionCall) -> str:
+    """The operation that a request is: the one it names, or this activity, the same for all its attempts."""
+    if request.operation_id is not None:
+        return request.operation_id
+    info = activity.info()
+    return f"{info.workflow_run_id or info.task_queue}/{info.activity_id}"
+
+
+class _Beats:
+    """A `Progress` whose state travels in heartbeats."""
+
+    def __init__(self, details: Sequence[Any]) -> None:
+        self._names: list[str] = list(details[3]) if len(details) > 3 else []
+        self.finished = frozenset(self._names)
+        self._last: tuple[str, int, int] | None = None
+
+    def __call__(self, what: str, number: int, size: int, name: str = "") -> None:
+        self._last = what, number, size
+        if name and len(self._names) < _NAMES_IN_BEAT:
+            self._names.append(name)
+
+    def details(self) -> Sequence[Any]:
+        """What was moved last, its number, its bytes, and the names that need not be moved again."""
+        return (*self._last, self._names) if self._last else ()
+
+
+@contextlib.asynccontextmanager
+async def heartbeats(every: float, details: Callable[[], Sequence[Any]]) -> AsyncIterator[None]:
+    """Heartbeat in the background with what the details are then: a beat without any would lose them."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def beat() -> None:
+        nonlocal timer
+        activity.heartbeat(*details())
+        timer = loop.call_later(every, beat)
+
+    # Not at once: most activities end before the first beat, and each costs the server a transaction.
+    timer = loop.call_later(every, beat)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.asynccontextmanager
+async def beating(every: float) -> AsyncIterator[Progress]:
+    """Heartbeat in the background, carrying the progress that is reported.
+
+    A lost worker is then noticed after the heartbeat time-out, a cancel arrives, and the next attempt
+    knows what this one has finished.  Outside Temporal nobody listens.
+    """
+    if not activity.in_activity():
+        yield no_progress
+        return
+    progress = _Beats(activity.info().heartbeat_details)
+    async with heartbeats(every, progress.details):
+        yield progress
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LONGEST_PAUSE: Final = 5.0
+"""Seconds between attempts while workers lack what is asked for."""
+
+
+def application_error(
+    error: HelixError, number: int | None = None, waited: float | None = None
+) -> ApplicationError:
+    """The error as Temporal carries it: its class name as type, its facts as details.
+
+    Whoever says when to come again (``retry_after_ms``) is asked again then, not sooner.
+
+    Args:
+        error: What was raised.
+        number: Of the attempt that raised it; None for that of the activity.
+        waited: Seconds since the first attempt was asked for; None for those of the activity.
+    """
+    number = attempt() if number is None else number
+    expected = isinstance(error, ConflictError)
+    return ApplicationError(
+        str(error),
+        error.facts,
+        type=type(error).__name__,
+        non_retryable=_is_permanent(error, number, waited),
+        next_retry_delay=_retry_delay(error, number),
+        category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
+    )
+
+
+def _is_permanent(error: HelixError, number: int, waited: float | None) -> bool:
+    """Whether no attempt follows: ``retry_for_ms`` and ``attempts`` bound errors that may pass."""
+    seconds, attempts = error.facts.get("retry_for_ms"), error.facts.get("attempts")
+    if not error.retryable or (isinstance(attempts, int) and number >= attempts):
+        return True
+    if waited is None and activity.in_activity():
+        waited = (datetime.now(UTC) - activity.info().scheduled_time).total_seconds()
+    return isinstance(seconds, int) and waited is not None and waited * 1000 >= seconds
+
+
+def _retry_delay(error: HelixError, number: int) -> timedelta | None:
+    """When the next attempt is made, if not as the retry policy has it."""
+    after = error.facts.get("retry_after_ms")
+    if isinstance(after, int) and after > 0:
+        return timedelta(milliseconds=after)
+    if isinstance(error, NotServedError):
+        # Another worker may have it: ask soon, whatever pauses failing stores get.
+        return timedelta(seconds=min(0.1 * 1.5 ** min(number, 20), _LONGEST_PAUSE))
+    return None
+
+
+def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """Let typed errors leave an activity as what they are on the wire, those of its input among them.
+
+    The SDK makes a retryable error without a type of an input that it cannot decode, which would then
+    be tried for ever; so the input arrives raw and is decoded here.
+    """
+    hints = get_type_hints(function)
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            decoded: Any = [_decoded(arg, hints[names[-1]]) for arg in args]
+            return await function(*decoded, **kwargs)
+        except HelixError as error:
+            # The cause would carry its traceback, and with it whatever a driver put into it.
+            raise application_error(error) from None
+        except ValidationError as error:
+            fields = ", ".join(".".join(str(part) for part in each["loc"]) for each in error.errors())
+            raise application_error(InvalidRequestError(f"{error.title}: wrong fields {fields}")) from None
+
+    wrapper.__annotations__ = {**hints, **dict.fromkeys(names, RawValue)}
+    return wrapper
+
+
+def lost_state_is_passing(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """For activities of a session that runs: a state that its store has lost is no permanent failure.
+
+    The next attempt makes it again from the thread's slice.
+    """
+
+    @functools.wraps(function)
+    async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await function(*args, **kwargs)
+        except SessionNotFoundError as error:
+            raise StoreUnavailableError(
+                "the session's state was lost, or deleted, while it was used; the next attempt makes it again"
+            ) from error
+
+    return wrapper
+
+
+def _decoded(arg: object, hint: Any) -> object:
+    """What the input says; anything but a raw one is passed on."""
+    return activity.payload_converter().from_payload(arg.payload, hint) if isinstance(arg, RawValue) else arg
+
+
+Limits = Literal["store", "heartbeat", "model", "maintenance"]
+"""``store``: one operation on a store.  ``heartbeat``: one that may move many objects, and heartbeats.
+``model``: as long as a model call, or the deletion of a large session, and heartbeats.
+``maintenance``: hours, and heartbeats."""
+
+_LIMITS: Final = "__helix_limits__"
+
+
+def limited_as(limits: Limits) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    """Say which time limits an activity has; without it they are those of ``store``."""
+
+    def mark(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        setattr(function, _LIMITS, limits)
+        return function
+
+    return mark
+
+
+def limits_of(method: Callable[..., object]) -> Limits:
+    """The time limits that an activity was defined with."""
+    limits: Limits = getattr(method, _LIMITS, "store")
+    return limits
+
+
+ATTEMPTS: Final = 3
+"""So often code with a bug is tried."""
+MAX_TEXT: Final = 500
+"""Characters of an exception's text that leave the worker."""
+
+CODE_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+"""What such code may raise by itself; the last one unless `is_cancellation` says otherwise."""
+
+_BUGS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    KeyboardInterrupt,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    SyntaxError,
+    SystemExit,
+    TypeError,
+    ValueError,
+    asyncio.CancelledError,
+)
+_PASSING: Final = (OSError, UnicodeError, json.JSONDecodeError)
+"""`ValueError` all the same, but of what came over a network."""
+
+
+def is_bug(error: BaseException) -> bool:
+    """Whether the same call would fail the same way again; what nobody knows may pass."""
+    return isinstance(error, _BUGS) and not isinstance(error, _PASSING)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether the activity, or the task that runs the code, was cancelled; the exception passes then.
+
+    Code that waits for a task which somebody else cancelled raises the same exception.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    if activity.in_activity() and activity.is_cancelled():
+        return True
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def told(error: BaseException, *, hides: bool = False) -> str:
+    """Type and text of an exception, cut; the type alone if it ``hides`` the text."""
+    kind = type(error).__name__
+    if isinstance(error, ApplicationError):
+        kind = error.type or kind
+    if isinstance(error, asyncio.CancelledError):
+        kind = f"raised {kind}"  # by itself: nobody cancelled the call
+    text = "" if hides else _cut(error)
+    return f"{kind}: {text}" if text else kind
+
+
+def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | ApplicationError:
+    """The same error with another text; one of Temporal's keeps its type and when it is tried again.
+
+    Its details go: they may hold what its text did.
+    """
+    if isinstance(error, HelixError):
+        error.args = (text,)  # it stays itself: a subclass of the application's may be made of anything
+        return error
+    return ApplicationError(
+        text,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
+
+
+def _cut(error: BaseException) -> str:
+    text = error.message if isinstance(error, ApplicationError) else str(error)
+    return clean(text).strip()[:MAX_TEXT]
+
+
+@contextmanager
+def application_code(what: str) -> Iterator[None]:
+    """Around a call of an application's own code in an activity; elsewhere its exceptions pass as they are.
+
+    Args:
+        what: Names the code for people: ``model of agent 'support'``.
+
+    Raises:
+        ApplicationCodeError: It has a bug; permanent at the third attempt.
+        ApplicationError: It raised anything else, which is tried again; its type is the exception's name.
+            One that it raised itself keeps its own type.
+    """
+    try:
+        yield
+    except (HelixError, ApplicationError) as error:
+        if not activity.in_activity():
+            raise
+        raise with_text(error, _cut(error)) from None
+    except CODE_ERRORS as error:
+        if is_cancellation(error) or not activity.in_activity():
+            raise
+        activity.logger.warning("%s failed", what, exc_info=error)
+        if is_bug(error):
+            raise ApplicationCodeError(f"{what}: {told(error)}", attempts=ATTEMPTS) from None
+        # Without the cause: it would carry its traceback, and with it whatever a library put into it.
+        raise ApplicationError(f"{what}: {told(error)}", type=type(error).__name__) from None
+
+
+def as_reopen(heads: ReopenHeads | None) -> Reopen | None:
+    """What a workflow says of itself when it opens again."""
+    if heads is None:
+        return None
+    return Reopen(heads.known, heads.turn_start, heads.inputs, heads.answered, heads.reset)

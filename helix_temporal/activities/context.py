@@ -1,0 +1,319 @@
+"""What a model call is given: a window of the thread, a summary of what is older, the instructions."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from temporalio import activity
+
+from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
+from helix_temporal.activities.standing_step import ModelStep, new_id, step_number
+from helix_temporal.activities.usage import UsageLog
+from helix_temporal.agents import Agent, Compaction, InstructionsContext, complete, repair
+from helix_temporal.agents.context import (
+    Decoded,
+    as_message,
+    choose_context,
+    chunks,
+    cut,
+    question,
+    turn_starts,
+)
+from helix_temporal.errors import InvalidMessageError
+from helix_temporal.models.agents import ModelRequest, ModelResponse
+from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record, to_record
+from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.slices import Summary
+from helix_temporal.stores.protocols.hot import StepView
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+FAILURES: Final = "helix_context_summary_failures"
+"""The counter of summaries that could not be made; their turns went on without."""
+READ_BYTES: Final = 512 * 1024
+"""So much of a thread is read for one summary, the newest part of what is to be summed up."""
+_PAGE: Final = 200
+_REMEMBERED: Final = 64
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The newest part of a thread, and where it stands.
+
+    Attributes:
+        first: Position of the first record.
+        head: Where the thread stood before the pending inputs, which are the last records.
+    """
+
+    records: Sequence[Record]
+    decoded: Decoded
+    first: int
+    head: Head
+
+    def since(self, position: int) -> Sequence[Record]:
+        """The records from a position on, as far as they are here."""
+        return self.records[max(position - self.first, 0) :]
+
+    def reaches(self, position: int) -> bool:
+        """Whether everything from there on is here."""
+        return self.first <= position
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A summary to give, where there is one; ``used`` by the calls that made it, or tried to, now."""
+
+    summary: Summary | None = None
+    used: SummaryUsage | None = None
+
+    @property
+    def message(self) -> Message | None:
+        """The summary as the model gets it."""
+        if self.summary is None:
+            return None
+        return as_message(self.summary.text, self.summary.upto.position)
+
+
+class Summaries:
+    """Makes summaries, and remembers those whose step has still to be written: an attempt that fails
+    after it does not pay for it twice in this process.
+
+    Args:
+        used: Where what they used is recorded, at once: the step may come to nothing.
+    """
+
+    def __init__(self, threads: ThreadStore, used: UsageLog | None = None) -> None:
+        self._threads, self._used = threads, used or UsageLog()
+        self._made: OrderedDict[tuple[str, Head, Head], Found] = OrderedDict()
+
+    async def of(self, step: ModelStep, window: Window) -> Found:
+        """The summary for a step: the stored one, or a new one if that is due; never an error."""
+        compaction = step.agent.compaction
+        if compaction is None:
+            return Found()
+        present = _valid(step.state.summary, window)
+        if step.request.inputs[0].call is not None:
+            return Found(present)  # within a turn: all of it is in the context
+        since = EMPTY if present is None else present.upto
+        upto = due(step.agent, compaction, window, present)
+        if upto is None or upto.position <= since.position:
+            return Found(present)
+        known = self._made.get((step.thread_id, since, upto))
+        if known is not None:
+            return known
+        found = await self._tried(step, compaction, present, upto)
+        if found.used is not None:
+            number = step_number(step.request, step.state)
+            await self._used.summary(step.agent, step.request, found.used, number)
+        if found.summary is not present:
+            self._made[step.thread_id, since, upto] = found
+            while len(self._made) > _REMEMBERED:
+                self._made.popitem(last=False)
+        return found
+
+    async def _tried(
+        self, step: ModelStep, compaction: Compaction, present: Summary | None, upto: Head
+    ) -> Found:
+        """A new summary, or the present one if that fails, whatever the reason."""
+        thread_id = step.thread_id
+        used: list[Usage] = []
+        text = None if present is None else present.text
+        start = 0 if present is None else present.upto.position
+        try:
+            async with asyncio.timeout(compaction.timeout):
+                records, left_out = await self._read(thread_id, start, upto.position)
+                for at, said in enumerate(chunks([from_record(record) for record in records])):
+                    asked = question(text, said, left_out=0 if at else left_out)
+                    step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
+                    response = await _asked(step, compaction, asked, step_key)
+                    used.append(response.usage or Usage())
+                    text = _text_of(response, compaction)
+        except CODE_ERRORS as error:  # whatever it is, the turn does not depend on it
+            if is_cancellation(error):
+                raise
+            _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
+            if activity.in_activity():
+                counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")
+                counter.add(1, {"agent": step.agent.name})
+            return Found(present, _work(used))
+        if text is None:
+            return Found(present)
+        return Found(Summary(text=text, upto=upto), _work(used))
+
+    async def _read(self, thread_id: str, start: int, stop: int) -> tuple[list[Record], int]:
+        """The newest part of a range, oldest first, and how many messages before it are left out."""
+        records: list[Record] = []
+        at, left = stop, READ_BYTES
+        while at > start and left > 0:
+            page = await self._threads.read(
+                ReadPage(
+                    thread_id,
+                    start,
+                    at,
+                    limit=_PAGE,
+                    max_bytes=left,
+                    backward=True,
+                    committed_only=False,
+                    whole=False,
+                )
+            )
+            if not page.records:
+                break
+            records = [*page.records, *records]
+            at, left = page.first, left - sum(len(record.body) for record in page.records)
+        return records, at - start
+
+
+async def _asked(step: ModelStep, compaction: Compaction, asked: str, step_key: str) -> ModelResponse:
+    """One call for a summary."""
+    return await complete(
+        compaction.model or step.agent.model,
+        ModelRequest(
+            agent=step.agent.name,
+            session_id=step.request.session_id,
+            thread_id=step.thread_id,
+            messages=(Message(id="summarise", role="user", content=asked),),
+            instructions=compaction.prompt,
+            metadata=dict(step.state.metadata),
+            step_key=step_key,
+        ),
+    )
+
+
+def _text_of(response: ModelResponse, compaction: Compaction) -> str:
+    """The summary that a model gave.
+
+    Raises:
+        InvalidMessageError: It gave none.
+    """
+    text = Message(id="summary", role="assistant", content=response.content).text.strip()
+    if not text or response.finish in {Finish.CONTENT_FILTER, Finish.REFUSAL}:
+        raise InvalidMessageError("the model gave no summary")
+    return cut(text, compaction.max_bytes)
+
+
+def _work(used: Sequence[Usage]) -> SummaryUsage | None:
+    """What these calls used together, under a name of its own; None for nothing."""
+    total = sum(used, start=Usage())
+    return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
+
+
+def _valid(summary: Summary | None, window: Window) -> Summary | None:
+    """The summary, unless the thread is not the one that it was made of."""
+    if summary is None or summary.upto.position > window.head.position:
+        return None
+    at = summary.upto.position - 1 - window.first
+    if at >= 0 and window.records[at].id != summary.upto.last_id:
+        return None
+    return summary
+
+
+def due(agent: Agent, compaction: Compaction, window: Window, present: Summary | None) -> Head | None:
+    """Up to where a new summary goes; None if none is due.
+
+    It leaves the newest turns as they are, or those of them that the context's bounds allow.
+    """
+    since = 0 if present is None else present.upto.position
+    records = window.since(since)
+    whole = window.reaches(since)
+    spent = _spent(agent, present)
+    context = choose_context(
+        records, agent.context, complete_before=whole, decoded=window.decoded.last(len(records)), spent=spent
+    )
+    begins = window.first + len(window.records) - len(context)
+    falls_out = not whole or begins > since
+    if not falls_out and not _passes(agent, compaction, window, since):
+        return None
+    kept = window.records[: window.head.position - window.first]
+    starts = turn_starts(kept, complete_before=window.first == 0)
+    place = window.first + (starts[-compaction.keep_turns] if len(starts) >= compaction.keep_turns else 0)
+    # What falls out has to be in the summary, however few turns stay then.
+    upto = min(max(place, begins) if falls_out else place, window.head.position)
+    if upto <= window.first:
+        return None
+    return Head(position=upto, last_id=window.records[upto - window.first - 1].id)
+
+
+def _passes(agent: Agent, compaction: Compaction, window: Window, since: int) -> bool:
+    said = window.head.position - since
+    if compaction.at_messages is not None and said >= compaction.at_messages:
+        return True
+    if compaction.at_tokens is None:
+        return False
+    places = range(max(since - window.first, 0), window.head.position - window.first)
+    return sum(window.decoded.tokens(at, agent.context.counts) for at in places) >= compaction.at_tokens
+
+
+def _spent(agent: Agent, present: Summary | None) -> int:
+    if present is None or agent.context.max_tokens is None:
+        return 0
+    return agent.context.counts(as_message(present.text, 0))
+
+
+def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
+    """What a model gets of the thread besides the summary."""
+    since = 0 if found.summary is None else found.summary.upto.position
+    records = window.since(since)
+    context = choose_context(
+        records,
+        agent.context,
+        complete_before=window.reaches(since),
+        decoded=window.decoded.last(len(records)),
+        spent=_spent(agent, found.summary),
+    )
+    first = len(window.records) - len(context)
+    return [window.decoded[at] for at in range(first, len(window.records))]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The context of one model call.
+
+    Attributes:
+        repairs: Results of tool calls that were moved, replaced or left out.
+        summary: Of the turns that are not among the messages; it is their first.
+        used: By the calls that made the summary now, or tried to.
+    """
+
+    messages: tuple[Message, ...]
+    instructions: str
+    repairs: int = 0
+    summary: Summary | None = None
+    used: SummaryUsage | None = None
+
+
+async def given_to_model(
+    step: ModelStep, view: StepView, inputs: Sequence[Message], summaries: Summaries
+) -> Given:
+    """The context that the agent's policy allows, with a summary of what it leaves out if that is wanted.
+
+    Raises:
+        HelixError: What the instructions raise.
+    """
+    records = [*view.before, *(to_record(message) for message in inputs)]
+    head = step.request.head
+    window = Window(records, Decoded(records), head.position - len(view.before), head)
+    instructions = await _instructions(step)
+    with application_code(f"context of agent {step.agent.name!r}"):
+        found = await summaries.of(step, window)
+        messages, repairs = repair(in_context(step.agent, window, found))
+    if found.message is not None:
+        messages = (found.message, *messages)
+    return Given(messages, instructions, repairs, found.summary, found.used)
+
+
+async def _instructions(step: ModelStep) -> str:
+    if step.state.instructions is not None:
+        return step.state.instructions
+    who = InstructionsContext(
+        agent=step.agent.name,
+        session_id=step.request.session_id,
+        thread_id=step.thread_id,
+        metadata=dict(step.state.metadata),
+    )
+    with application_code(f"instructions of agent {step.agent.name!r}"):
+        return await step.agent.instructions_for(who)

@@ -1,0 +1,571 @@
+"""What steps and tools tell on a session's stream."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from helix_temporal.activities._runtime import attempt
+from helix_temporal.activities._state_turns import ending
+from helix_temporal.activities.stream_buffer import Grace, Keyed, Outlet, said_of
+from helix_temporal.agents import Agent, ToolOutcome
+from helix_temporal.errors import FencedError, StreamNotFoundError
+from helix_temporal.models import streams
+from helix_temporal.models.agents import (
+    ModelEvent,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStarted,
+    ToolFacts,
+)
+from helix_temporal.models.base import JsonObject, dumps
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.messages import Message, ToolCall, are_left_out
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import SliceState
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.steps import (
+    EndTurnInput,
+    OpenSessionInput,
+    RunStepInput,
+    RunStepResult,
+    SaveValuesInput,
+    ToolInput,
+)
+from helix_temporal.models.waiting import WaitingCall, child_session_id
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
+from helix_temporal.stores.streams.runs import BegunRun, run_at_work
+
+SHOWN: Final = 16 * 1024
+"""Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
+SHOWN_OF_CHILD: Final = 2000
+"""Characters of a sub-agent's answer that are shown with its end."""
+
+
+def run_of(request: RunStepInput | EndTurnInput | ToolInput) -> str:
+    """The run that a request belongs to; a turn that began before there were runs has its number."""
+    number = request.turn if isinstance(request, RunStepInput | ToolInput) else 0
+    return request.run_id or f"turn-{number}"
+
+
+def step_of(request: RunStepInput) -> str:
+    """A step's name: of its run and place, so that a step that is taken back and done again has the same."""
+    return f"{run_of(request)}/{request.head.position}"
+
+
+def turn_begins(request: RunStepInput, inputs: Sequence[Message]) -> list[Keyed]:
+    """With a turn's first step: which messages it is for."""
+    asked = tuple(each.id for each in inputs if each.role == "user")
+    if not asked:
+        return []
+    return [Keyed(streams.RunStarted(turn=request.turn, message_ids=asked), f"run/{run_of(request)}/started")]
+
+
+def step_begins(request: RunStepInput, message_id: str, number: int, attempt: int) -> list[Keyed]:
+    """An attempt calls the model; what earlier ones said is void."""
+    told: dict[str, Any] = {"step_id": step_of(request), "step": number}
+    items = []
+    if any(each.answered is not None for each in request.inputs):
+        items.append(Keyed(streams.RunResumed(step=number), f"answer/{request.head.last_id}/resumed"))
+    if attempt > 1:
+        void = streams.StepDiscarded(**told, attempt=attempt - 1)
+        items.append(Keyed(void, f"answer/{message_id}/instead"))
+    started = streams.StepStarted(**told, message_id=message_id, attempt=attempt)
+    return [*items, Keyed(started, f"answer/{message_id}/started")]
+
+
+def step_fails(request: RunStepInput, message_id: str, number: int, attempt: int) -> Keyed:
+    """The attempt came to nothing."""
+    void = streams.StepDiscarded(
+        step_id=step_of(request), step=number, message_id=message_id, attempt=attempt
+    )
+    return Keyed(void, f"answer/{message_id}/discarded")
+
+
+def step_stands(
+    request: RunStepInput, agent: Agent, answer: Message, position: int, number: int | None
+) -> list[Keyed]:
+    """The answer is in the thread, and these tools are asked for."""
+    about: dict[str, Any] = {"message_id": answer.id} | ({} if number is None else {"step": number})
+    committed = streams.StepCommitted(
+        step_id=step_of(request), position=position, characters=len(answer.text), **about
+    )
+    items = [Keyed(committed, f"answer/{answer.id}/committed")]
+    if answer.usage is not None:
+        items.append(Keyed(streams.UsageChunk(usage=answer.usage, **about), f"answer/{answer.id}/usage"))
+    for ordinal, call in enumerate(answer.tool_calls):
+        start = streams.ToolStart(
+            tool_call_id=call.id, tool_name=call.name, **_shown("arguments", call.arguments, {}), **about
+        )
+        items.append(Keyed(start, f"call/{answer.id}.{ordinal}/start"))
+        facts = _facts(agent, call.name)
+        if facts is not None and facts.kind == "agent":
+            child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
+            sub = streams.SubAgentStart(
+                sub_session_id=child,
+                sub_agent_type=facts.agent or "",
+                tool_call_id=call.id,
+                **about,
+            )
+            items.append(Keyed(sub, f"call/{answer.id}.{ordinal}/child"))
+    return items
+
+
+def step_ends(request: RunStepInput, result: RunStepResult) -> list[Keyed]:
+    """What comes after the step: the end of the turn, or a wait for people."""
+    if not result.calls:
+        return [_turn_ends(request, result.head, answered=True)]
+    if not result.waiting:
+        return []
+    asker = result.head.last_id
+    waits = [(each, result.calls[each.at]) for each in result.waiting]
+    calls = tuple(_waiting(each, call) for each, call in waits)
+    asks = [_approval(each, call, asker) for each, call in waits if each.kind == "approval"]
+    return [*asks, Keyed(streams.Suspended(calls=calls, message_id=asker), f"answer/{asker}/suspended")]
+
+
+def _waiting(waiting: WaitingCall, call: ToolCall) -> JsonObject:
+    told: JsonObject = {"id": waiting.id, "tool_call_id": call.id, "tool_name": call.name}
+    until: JsonObject = {} if waiting.until is None else {"until": waiting.until}
+    return {**told, "kind": waiting.kind, **until}
+
+
+def _approval(waiting: WaitingCall, call: ToolCall, asker: str) -> Keyed:
+    large = are_left_out(call.arguments)
+    asked = streams.ToolApprovalRequest(
+        tool_call_id=call.id,
+        tool_name=call.name,
+        approval_id=waiting.id,
+        input=None if large else call.arguments,
+        message_id=asker,
+    )
+    return Keyed(asked, f"call/{waiting.id}/approval")
+
+
+def turn_ends(request: EndTurnInput, inputs: Sequence[Message], head: Head) -> list[Keyed]:
+    """The turn is over with the results of its tools."""
+    return [*tools_end(request, None, inputs), _turn_ends(request, head, answered=False)]
+
+
+def _turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
+    status, reason = ending(request)
+    answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
+    ended = streams.RunEnded(status=status.value, exit_reason=reason or status.value, **answer)
+    return Keyed(ended, f"run/{run_of(request)}/ended")
+
+
+def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
+    """The turn came to no end of its own, and does not stay in the thread."""
+    ended = streams.RunEnded(status=status.value, exit_reason=reason, in_thread=False)
+    return Keyed(ended, f"run/{run_id}/ended")
+
+
+def stands(run: BegunRun, state: SliceState) -> bool:
+    """Whether the turn of this run is in the thread whose slice this is."""
+    return run.run_id == state.run if run.turn is None else run.turn <= state.turns
+
+
+def tools_end(
+    request: RunStepInput | EndTurnInput, agent: Agent | None, inputs: Sequence[Message]
+) -> list[Keyed]:
+    """The results that a step takes: those that their tools told of already, and those of other calls."""
+    children = {each.id: each.child for each in request.inputs if each.child is not None}
+    items = []
+    for result in inputs:
+        if result.role != "tool":
+            continue
+        child = children.get(result.id)
+        if child is not None:
+            facts = None if agent is None else _facts(agent, result.name or "")
+            end = streams.SubAgentEnd(
+                sub_session_id=child.session_id,
+                sub_agent_type=child.agent or ("" if facts is None else facts.agent or ""),
+                tool_call_id=result.tool_call_id,
+                result=result.text[:SHOWN_OF_CHILD],
+                success=child.status == "completed",
+                message_id=_asked_by(result.id),
+            )
+            items.append(Keyed(end, f"call/{result.id}/child-end"))
+        items.append(_tool_end(result))
+    return items
+
+
+def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
+    """A tool has run, and what it changed of the state."""
+    answer_id, ordinal = call_of(request)
+    result = Message(
+        id=f"{answer_id}.{ordinal}",
+        role="tool",
+        content=outcome.content,
+        tool_call_id=request.call.id,
+        is_error=outcome.is_error,
+    )
+    items = [_tool_end(result)]
+    if outcome.state:
+        patches = tuple(_patch(name, value) for name, value in outcome.state.items())
+        patch = streams.StatePatch(patches=patches, message_id=answer_id)
+        items.insert(0, Keyed(patch, f"call/{result.id}/state"))
+    return items
+
+
+def call_of(request: ToolInput) -> tuple[str, str]:
+    """The answer that asks for the tool, and which of its calls this is."""
+    answer_id, ordinal = request.key.rsplit("/", 2)[1:]
+    return answer_id, ordinal
+
+
+def _facts(agent: Agent, tool: str) -> ToolFacts | None:
+    found = agent.tool(tool)
+    return None if found is None else found.facts(agent.name)
+
+
+def _asked_by(result_id: str) -> str:
+    """The answer that asks for the tool whose result has this id."""
+    return result_id.rsplit(".", 1)[0]
+
+
+def _tool_end(result: Message) -> Keyed:
+    fields: dict[str, Any] = {} if result.is_error else _shown("result", result.content, None)
+    if result.is_error:
+        fields = {"success": False, "error": result.text[:SHOWN]}
+    end = streams.ToolEnd(tool_call_id=result.tool_call_id or "", message_id=_asked_by(result.id), **fields)
+    return Keyed(end, f"call/{result.id}/end")
+
+
+def _shown(field: str, value: Any, instead: Any) -> dict[str, Any]:
+    """The field if it is small enough, else its size."""
+    size = len(dumps(value))
+    return {field: value} if size <= SHOWN else {field: instead, f"{field}_bytes": size}
+
+
+def _patch(name: str, value: Any) -> JsonObject:
+    # A member's name in a JSON pointer (RFC 6901).
+    path = "/" + name.replace("~", "~0").replace("/", "~1")
+    return {"op": "add", "path": path, "value": value}
+
+
+log = logging.getLogger(__name__)
+
+
+class Streaming:
+    """Tells on the sessions' streams what happens.
+
+    A thread's slice says how far the stream had come (``reached``), and every writer that has read the slice
+    names that place: a stream that ends before it was lost, or set back with an older copy of its store, and
+    begins with a ``stream_resync`` before anything is told on it.  That a thread had to be hydrated proves
+    nothing of its stream, which may be intact.
+
+    Args:
+        store: None where nothing is shown.
+    """
+
+    def __init__(self, store: StreamStore | None = None) -> None:
+        self._store, self._grace = store, Grace()
+
+    def step(
+        self, request: RunStepInput, agent: Agent, message_id: str, number: int, reached: int = 0
+    ) -> "StepStream":
+        """For one attempt of a step, whose answer will have this id."""
+        run = run_of(request)
+        outlet = self._outlet(request.session_id, run, request.epoch, request.agent, reached)
+        return StepStream(outlet, request, agent, message_id, number)
+
+    def tool(self, request: ToolInput) -> "ToolStream":
+        """For one attempt of a tool."""
+        outlet = self._outlet(request.session_id, run_of(request), request.epoch, request.agent)
+        return ToolStream(outlet, request)
+
+    async def stood(
+        self,
+        request: RunStepInput,
+        agent: Agent,
+        inputs: Sequence[Message],
+        answer: Message,
+        result: RunStepResult,
+        reached: int,
+    ) -> None:
+        """A step was found in the thread: the attempt that put it there may not have come to tell."""
+        items = [
+            *turn_begins(request, inputs),
+            *tools_end(request, agent, inputs),
+            *step_stands(request, agent, answer, result.head.position - 1, None),
+            *step_ends(request, result),
+        ]
+        run = run_of(request)
+        await self._tell(request.session_id, run, request.epoch, items, request.agent, reached)
+
+    async def turn_ended(
+        self, request: EndTurnInput, inputs: Sequence[Message], head: Head, reached: int
+    ) -> None:
+        """A turn ended with the results of its tools."""
+        items = turn_ends(request, inputs, head)
+        await self._tell(request.session_id, run_of(request), request.epoch, items, reached=reached)
+
+    async def opened(
+        self, request: OpenSessionInput, header: HotHeader, state: SliceState, left: str | None = None
+    ) -> None:
+        """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
+
+        ``left`` is the run of a turn that an earlier execution left behind.  A re-open whose thread has lost
+        what its workflow knows of resyncs the stream, whose store may be the one that lost it.  Any other
+        open is of a thread that is whole, hydrated or not: there the stream itself shows whether it was set
+        back, to the first who writes (see the class).
+        """
+        epoch, reached = header.epoch, state.stream_reached
+        if request.rewind_to is None and _has_lost(request, header.head):
+            await self._resync(request.session_id, epoch, "restored")
+        if left is not None:
+            await self.left_behind(request.session_id, left, epoch, reached)
+        if request.abandoned is not None:
+            cut = turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
+            await self._tell(request.session_id, request.abandoned, epoch, [cut], reached=reached)
+        if request.rewind_to is not None:
+            await self._resync(request.session_id, epoch, "rewind")
+
+    async def left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
+        """An earlier execution was terminated within this run."""
+        cut = turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
+        # Above every earlier epoch and below this one: an open that dies before the end is written is done
+        # again, and looks for it where nobody has written under this epoch.
+        await self._tell(session_id, run_id, epoch - 1, [cut], reached=reached)
+
+    async def at_work(self, session_id: str, epoch: int, state: SliceState) -> str | None:
+        """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
+
+        None if its turn stands in the thread, whose ``state`` this is: only the word of its end was lost.
+        """
+        found: BegunRun | None = None
+        async with self._briefly(session_id):
+            if self._store is not None:
+                found = await run_at_work(self._store, session_id, below=epoch)
+        return None if found is None or stands(found, state) else found.run_id
+
+    async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
+        """A session ends, and with it this run that was under way."""
+        if run_id is None or request.session_id is None:
+            return
+        if request.status == SessionStatus.FAILED.value:
+            cut = turn_is_cut(run_id, RunStatus.FAILED, "failed")
+        else:
+            cut = turn_is_cut(run_id, RunStatus.INTERRUPTED, "cancelled")
+        # As in the thread, a step that may still be running is shut out.
+        await self._tell(request.session_id, run_id, request.epoch + 1, [cut])
+
+    async def _resync(self, session_id: str, epoch: int, reason: str) -> None:
+        """What was shown counts no longer: turns of it were cut, or lost."""
+        async with self._briefly(session_id):
+            if self._store is not None:
+                await self._store.reset_stream(
+                    session_id, reason=reason, fence=epoch, operation_id=f"{reason}/{epoch}"
+                )
+
+    @contextlib.asynccontextmanager
+    async def _briefly(self, session_id: str) -> AsyncIterator[None]:
+        """What takes too long or fails is left out, and logged."""
+        seconds = self._grace.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except StreamNotFoundError:
+            return
+        except TimeoutError:
+            self._grace.in_vain(seconds)
+        except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
+            log.warning("stream of session %r: %s", session_id, said_of(error))
+
+    async def _tell(
+        self,
+        session_id: str,
+        run_id: str,
+        epoch: int,
+        items: Sequence[Keyed],
+        agent: str | None = None,
+        reached: int = 0,
+    ) -> None:
+        async with self._outlet(session_id, run_id, epoch, agent, reached) as outlet:
+            with contextlib.suppress(FencedError):
+                await outlet.settle(*items)
+
+    def _outlet(
+        self, session_id: str, run: str, fence: int | None, agent: str | None, reached: int = 0
+    ) -> Outlet:
+        store, what = self._store, f"session {session_id!r}"
+        if store is None:
+            return Outlet(None, what)
+
+        async def opens() -> StreamWriter:
+            return await store.create_writer(
+                session_id,
+                agent_id=run,
+                agent_type=agent,
+                run_id=run,
+                fence=fence,
+                resume=True,
+                reached=reached,
+            )
+
+        return Outlet(opens, what, self._grace)
+
+
+def _has_lost(request: OpenSessionInput, head: Head) -> bool:
+    """Whether the thread ends before what the workflow that opens it again knows of it."""
+    known = None if request.reopen is None else request.reopen.known
+    return known is not None and known.position > head.position
+
+
+class StepStream:
+    """Tells of one attempt of a step; as a context manager, of its failure, too."""
+
+    def __init__(
+        self, outlet: Outlet, request: RunStepInput, agent: Agent, message_id: str, number: int
+    ) -> None:
+        self._outlet, self._request, self._agent = outlet, request, agent
+        self.message_id, self.number = message_id, number
+        self._attempt = attempt()
+        self._about: dict[str, Any] = {"message_id": message_id, "step": number}
+        self._spoke = self._thought = self._thinks = False
+        self._before: list[Keyed] = []
+        self._stands: list[Keyed] = []
+        self._begun: asyncio.Future[int | None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._outlet.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            # One that is cancelled must not be held up.
+            if isinstance(error, Exception) and not self._stands:
+                void = step_fails(self._request, self.message_id, self.number, self._attempt)
+                with contextlib.suppress(FencedError):
+                    await self._outlet.settle(void)
+        finally:
+            await self._outlet.__aexit__(kind, error, trace)
+
+    @property
+    def reached(self) -> int:
+        """The highest sequence that was written; 0 if none was yet."""
+        return self._outlet.reached
+
+    def begins(self, inputs: Sequence[Message]) -> None:
+        """The model is about to be called with these inputs."""
+        begins = turn_begins(self._request, inputs)
+        if begins and begins[0].key is not None:
+            self._begun = self._outlet.watch(begins[0].key)
+        self._before = [*begins, *tools_end(self._request, self._agent, inputs)]
+        self._outlet.put(
+            *self._before,
+            *step_begins(self._request, self.message_id, self.number, self._attempt),
+        )
+
+    async def place(self) -> int:
+        """After which sequence the turn's chunks come, the same for every attempt; 0 where nobody knows."""
+        found = None if self._begun is None else await self._outlet.soon(self._begun)
+        return 0 if found is None else found - 1
+
+    async def on_event(self, event: ModelEvent) -> None:
+        """Show a piece of the model's answer.
+
+        Raises:
+            FencedError: This attempt was left behind: the session was opened again.
+        """
+        if isinstance(event, ModelResponse):
+            return  # it is paid for: `answered` is told of it, where that is recorded
+        if self._outlet.fenced is not None:
+            raise self._outlet.fenced
+        if isinstance(event, ReasoningDelta):
+            self._think(event.text)
+            return
+        self._thought_out()
+        if isinstance(event, TextDelta):
+            self._say(event.text)
+        elif isinstance(event, ToolCallStarted):
+            start = streams.ToolArgStreamStart(
+                tool_call_id=event.call_id, tool_name=event.name, **self._about
+            )
+            self._outlet.put(Keyed(start))
+        elif isinstance(event, ToolArgumentsDelta):
+            self._outlet.piece(
+                streams.ToolArgStreamDelta, "delta", event.text, tool_call_id=event.call_id, **self._about
+            )
+
+    def answered(self, answer: Message) -> None:
+        """The answer is complete: show what no piece of a stream has shown.
+
+        Raises:
+            FencedError: As `on_event`.
+        """
+        if self._outlet.fenced is not None:
+            raise self._outlet.fenced
+        if not self._thought and isinstance(answer.content, list):
+            for part in answer.content:
+                if part.get("type") == "thinking":
+                    self._think(str(part.get("text", "")))
+        self._thought_out()
+        if not self._spoke:
+            self._say(answer.text)
+
+    def committed(self, stored: Message, head: Head) -> None:
+        """The step stands in the thread, with this attempt's answer or another's."""
+        position = head.position - 1
+        self._stands = step_stands(self._request, self._agent, stored, position, self.number)
+        self._outlet.put(*self._stands)
+
+    async def ends(self, result: RunStepResult) -> None:
+        """Tell what comes after the step, and wait a moment until all is written."""
+        last = step_ends(self._request, result)
+        with contextlib.suppress(FencedError):  # the step counts all the same
+            await self._outlet.settle(*last, again=[*self._before, *self._stands])
+
+    def _say(self, text: str) -> None:
+        self._outlet.piece(streams.TextDelta, "delta", text, at_once=not self._spoke, **self._about)
+        self._spoke = self._spoke or bool(text)
+
+    def _think(self, text: str) -> None:
+        self._outlet.piece(streams.Thinking, "content", text, at_once=not self._thought, **self._about)
+        self._thought = self._thinks = True
+
+    def _thought_out(self) -> None:
+        if self._thinks:
+            self._outlet.put(Keyed(streams.Thinking(content="", is_complete=True, **self._about)))
+            self._thinks = False
+
+
+class ToolStream:
+    """Tells of one attempt of a tool."""
+
+    def __init__(self, outlet: Outlet, request: ToolInput) -> None:
+        self._outlet, self._request = outlet, request
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    async def __aenter__(self) -> Self:
+        await self._outlet.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._outlet.__aexit__(*error)
+
+    def emit(self, event_name: str, data: Any = None, key: str | None = None) -> None:
+        """Tell those who watch; from the tool's thread as well.  See `ToolContext.emit`."""
+        answer_id, ordinal = call_of(self._request)
+        chunk = streams.Custom(
+            event_name=event_name, data=data, message_id=answer_id, tool_call_id=self._request.call.id
+        )
+        item = Keyed(chunk, None if key is None else f"call/{answer_id}.{ordinal}/event/{key}")
+        if threading.get_ident() == self._thread:
+            self._outlet.put(item)
+        else:
+            self._loop.call_soon_threadsafe(self._outlet.put, item)
+
+    async def ends(self, outcome: ToolOutcome) -> None:
+        """Tell the result; waits a moment until all is written."""
+        with contextlib.suppress(FencedError):  # its caller takes no notice of a late attempt
+            await self._outlet.settle(*tool_ends(self._request, outcome))

@@ -1,0 +1,313 @@
+"""Turns of a thread, and plans to take them back.  Nothing here changes a store."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from temporalio import activity
+
+from helix_temporal.activities._runtime import beating, limited_as, typed
+from helix_temporal.activities._tidying import CUT_REMEMBERED
+from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.session_sync import holds
+from helix_temporal.activities.standing_step import parse_state, short_id
+from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
+from helix_temporal.models.handles import (
+    FindTurnResult,
+    ListTurnsResult,
+    PlanTakeBackInput,
+    PlanTakeBackResult,
+    TakeBackRequest,
+    TurnInfo,
+)
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.rows import answer_in, starts_in, user_in
+from helix_temporal.models.sessions import UserMessage
+from helix_temporal.models.slices import TakenBack
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadStore
+
+SHOWN_CHARACTERS: Final = 200
+"""So much of a message is shown in a list of turns."""
+_PAGE: Final = 500
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTurn:
+    """A turn with its messages."""
+
+    start: Head
+    records: tuple[Record, ...]
+
+    @property
+    def users(self) -> tuple[Message, ...]:
+        """The users' messages in it, also those that came while tools of version 1 ran."""
+        return tuple(said for record in self.records if (said := user_in(record)) is not None)
+
+    @property
+    def end(self) -> Head:
+        """Where the thread stands after it."""
+        return Head(position=self.start.position + len(self.records), last_id=self.records[-1].id)
+
+    def told(self, number: int) -> TurnInfo:
+        """What a list says of it."""
+        users, answer = self.users, answer_in(self.records[-1])
+        return TurnInfo(
+            number=number,
+            start=self.start,
+            end=self.end,
+            message_ids=tuple(each.id for each in users),
+            text=_shown(users[0]) if users else "",
+            answer=None if answer is None else _shown(answer),
+        )
+
+
+def _shown(message: Message) -> str:
+    return message.text[:SHOWN_CHARACTERS]
+
+
+def split_turns(start: Head, records: Sequence[Record]) -> list[FoundTurn]:
+    """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
+    turns: list[FoundTurn] = []
+    for begin, end in itertools.pairwise([0, *starts_in(records), len(records)]):
+        turns.append(FoundTurn(turns[-1].end if turns else start, tuple(records[begin:end])))
+    return turns
+
+
+async def first_turns(
+    threads: ThreadStore, thread_id: str, start: int, count: int
+) -> tuple[list[FoundTurn], int | None]:
+    """Up to ``count`` finished turns from ``start`` on, and where the next one begins, None at the end.
+
+    Raises:
+        InvalidRequestError: No turn begins at ``start``.
+    """
+    page = await _page(threads, thread_id, max(start - 1, 0), None)
+    records, begun = list(page.records), len(starts_in(page.records))
+    while page.after is not None and begun <= count:
+        page = await _page(threads, thread_id, page.after, None)
+        begun += len(starts_in([*records[-1:], *page.records]))
+        records += page.records
+    before = EMPTY
+    if start:
+        if page.committed < start or (page.committed > start and starts_in(records[:2]) != [1]):
+            raise InvalidRequestError(f"thread {thread_id!r}: no turn begins at {start}")
+        before = Head(position=start, last_id=records.pop(0).id)
+    turns = split_turns(before, records) if records else []
+    return turns[:count], turns[count - 1].end.position if len(turns) > count else None
+
+
+async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
+    """Where the thread stood after its first ``count`` turns.
+
+    Raises:
+        InvalidRequestError: It has fewer.
+    """
+    if count == 0:
+        return EMPTY
+    begun, at, last = 0, 0, tuple[Record, ...]()
+    while True:
+        page = await _page(threads, thread_id, at, None)
+        begun += bool(page.records) and not last
+        known = (*last, *page.records)
+        starts = starts_in(known)
+        if begun + len(starts) > count:
+            end = starts[count - begun]
+            return Head(position=at - len(last) + end, last_id=known[end - 1].id)
+        begun, at, last = begun + len(starts), at + len(page.records), known[-1:]
+        if page.after is None:
+            break
+    if begun < count:
+        raise InvalidRequestError(f"thread {thread_id!r}: {begun} finished turns, {count} cannot stay")
+    return Head(position=at, last_id=last[0].id)
+
+
+async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list[FoundTurn]:
+    """The newest finished turns, oldest first; fewer where the thread has not so many."""
+    records: list[Record] = []
+    begun = 0
+    stop: int | None = None
+    while True:
+        page = await _page(threads, thread_id, 0, stop, backward=True)
+        begun += len(starts_in([*page.records, *records[:1]]))
+        records = [*page.records, *records]
+        stop = page.before
+        if stop is None or begun >= count:
+            break
+    if not records:
+        return []
+    turns = split_turns(EMPTY, records) if stop is None else _after_first(page.first, records)
+    return turns[-count:]
+
+
+async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: int) -> list[str]:
+    """Ids of the newest ``count`` users' messages of finished turns from ``start`` on, oldest first."""
+    found: list[str] = []
+    stop: int | None = None
+    while True:
+        page = await _page(threads, thread_id, start, stop, backward=True)
+        found = [*(each.id for each in page.records if each.kind == Kind.USER), *found]
+        stop = page.before
+        if stop is None or stop <= start or len(found) >= count:
+            return found[-count:]
+
+
+def _after_first(first: int, records: Sequence[Record]) -> list[FoundTurn]:
+    starts = starts_in(records)
+    if not starts:
+        return []
+    begin = starts[0]
+    return split_turns(Head(position=first + begin, last_id=records[begin - 1].id), records[begin:])
+
+
+async def turn_of(threads: ThreadStore, thread_id: str, message_id: str) -> FindTurnResult:
+    """The finished turn that a user's message is in; the newest turns are looked at first.
+
+    Raises:
+        InvalidRequestError: No finished turn has a message of the user's with that id.
+    """
+    count = 64
+    while True:
+        turns = await newest_turns(threads, thread_id, count)
+        for turn in reversed(turns):
+            if any(record.id == message_id and user_in(record) is not None for record in turn.records):
+                return FindTurnResult(start=turn.start, end=turn.end)
+        if not turns or turns[0].start.position == 0:
+            raise InvalidRequestError(
+                f"thread {thread_id!r}: no finished turn has a message {message_id!r} of the user's"
+            )
+        count *= 4
+
+
+async def listed(
+    threads: ThreadStore, thread_id: str, start: int, number: int, limit: int, newest: int | None
+) -> ListTurnsResult:
+    """A page of turns; see `ListTurnsInput`."""
+    if newest is not None:
+        last = await newest_turns(threads, thread_id, newest)
+        return ListTurnsResult(turns=tuple(turn.told(at - len(last)) for at, turn in enumerate(last)))
+    turns, after = await first_turns(threads, thread_id, start, limit)
+    return ListTurnsResult(turns=tuple(turn.told(number + at) for at, turn in enumerate(turns)), after=after)
+
+
+async def _page(
+    threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
+) -> Page:
+    return await threads.read(
+        ReadPage(thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, backward=backward, whole=False)
+    )
+
+
+INLINE_AGAIN: Final = 1024
+"""A message that is asked anew stays in the slice up to so many bytes, a longer one by reference."""
+
+
+class TakeBacks:
+    """Finds where a request to take turns back cuts the thread.
+
+    Args:
+        sessions: None where the state is in the thread's slice alone.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        payloads: Payloads,
+        sessions: SessionStore | None = None,
+        *,
+        beat_every: float = 1.0,
+    ) -> None:
+        self._threads, self._payloads, self._sessions = threads, payloads, sessions
+        self._beat_every = beat_every
+
+    @activity.defn(name="helix.sessions.plan_take_back")
+    @typed
+    @limited_as("heartbeat")
+    async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
+        """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
+        wanted = request.request
+        facts = await self._threads.facts(request.thread_id)
+        known = parse_state(facts.slice).taken_back
+        done = [each for each in known if each.id == wanted.id]
+        if done:
+            return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
+        if request.known is not None and facts.head.position < request.known.position:
+            raise HeadMovedError(
+                f"thread {request.thread_id!r}: the session stood at {request.known.position}, the thread"
+                f" is at {facts.head.position}: turns behind that were lost; see what stands, and ask again"
+            )
+        async with beating(self._beat_every):
+            return await self._plan(request, wanted)
+
+    async def _plan(self, request: PlanTakeBackInput, wanted: TakeBackRequest) -> PlanTakeBackResult:
+        given = [each for each in (wanted.to, wanted.turns, wanted.checkpoint) if each is not None]
+        if len(given) != 1:
+            raise InvalidRequestError(f"one of to, turns and checkpoint expected, {len(given)} given")
+        if wanted.checkpoint is not None:
+            to = await self._checkpoint_head(request, wanted.checkpoint)
+        elif wanted.to is not None:
+            to = wanted.to
+        elif wanted.turns is not None and wanted.turns >= 0:
+            to = await head_after(self._threads, request.thread_id, wanted.turns)
+        else:
+            count = -(wanted.turns or 0)
+            turns = await newest_turns(self._threads, request.thread_id, count)
+            if len(turns) < count:
+                raise InvalidRequestError(
+                    f"thread {request.thread_id!r}: {len(turns)} finished turns, {count} cannot go"
+                )
+            to = turns[0].start
+            if wanted.again:
+                messages = await self._again(request.thread_id, wanted.id, turns[0])
+                cut = tuple(short_id(each.id) for each in turns[0].users)
+                record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
+                return PlanTakeBackResult(to=to, record=record)
+        users = await newest_users(self._threads, request.thread_id, to.position, CUT_REMEMBERED)
+        cut = tuple(short_id(each) for each in users)
+        return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
+
+    async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:
+        session_id = request.session_id
+        if self._sessions is None:
+            raise InvalidRequestError(
+                f"session {session_id!r}: no session store, so there are no checkpoints"
+            )
+        found = await self._sessions.get_checkpoint(session_id, checkpoint_id)
+        if found is None:
+            raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
+        if not await holds(self._threads, request.thread_id, found.head):
+            raise HeadMovedError(
+                f"checkpoint {checkpoint_id!r} stands at {found.head.position}, and the thread of session "
+                f"{session_id!r} no longer holds that: it was taken back; restore an earlier one"
+            )
+        return found.head
+
+    async def _again(self, thread_id: str, request_id: str, turn: FoundTurn) -> tuple[UserMessage, ...]:
+        """The users' messages of a turn under new ids, the same for each attempt."""
+        if not turn.users:
+            raise InvalidRequestError(
+                f"thread {thread_id!r}: in the turn at {turn.start.position} no user said anything that can "
+                "be asked anew; it stays as it is"
+            )
+        return tuple([await self._under(thread_id, _anew(request_id, each.id), each) for each in turn.users])
+
+    async def _under(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
+        metadata = {name: value for name, value in message.metadata.items() if isinstance(value, str)}
+        fields: dict[str, Any] = {"id": message_id}
+        if metadata:
+            fields["metadata"] = metadata
+        content = message.content
+        if isinstance(content, str) and len(content.encode()) <= INLINE_AGAIN:
+            return UserMessage(text=content, **fields)
+        ref = await self._payloads.put(thread_id, FAR, f"again/{message_id}", content)
+        return UserMessage(ref=ref, **fields)
+
+
+def _anew(request_id: str, message_id: str) -> str:
+    """Of both: a request's name may be in use again, in a fork, and what has its id would count as asked."""
+    return hashlib.sha256(f"{request_id}\0{message_id}".encode()).hexdigest()[:32]

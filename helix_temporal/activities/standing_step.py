@@ -1,0 +1,204 @@
+"""What a step that stands looks like, the state that goes with a step, and what is said of its archive."""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from temporalio import activity
+
+from helix_temporal.activities._runtime import workflow_run
+from helix_temporal.activities._slice_changes import after_step, differing
+from helix_temporal.agents import Agent
+from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
+from helix_temporal.models.base import canonical
+from helix_temporal.models.messages import Message, Usage, check_size
+from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, AnswerRef, SliceState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.stores.protocols.hot import StepAppend, StepView
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
+
+STEPS: Final = "helix_steps"
+"""Counter of steps, by what became of their archiving: ``archived``, ``failed`` or ``not_tried``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStep:
+    """A step that calls its model: whose, on which thread, and the state in its slice."""
+
+    agent: Agent
+    request: RunStepInput
+    thread_id: str
+    state: SliceState
+
+
+def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
+    """The error for a record that does not hold what an earlier answer stood behind."""
+    return HeadMovedError(
+        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
+        "open it again"
+    )
+
+
+def went_elsewhere(thread_id: str, opened: Head, found: Head) -> StoreUnavailableError:
+    """The error for a store that went back to an older copy since the thread was opened."""
+    return StoreUnavailableError(
+        f"thread {thread_id!r}: opened at {opened.position}, it now ends at {found.position};"
+        " it is opened again"
+    )
+
+
+def short_id(message_id: str) -> str:
+    """A few letters that stand for a message's id where many are remembered."""
+    return hashlib.sha256(message_id.encode()).hexdigest()[:12]
+
+
+def new_id() -> str:
+    """A fresh random message id, 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
+    """The step that stands at ``head`` with these inputs; None if the thread ends there.
+
+    It may have only the first of them: after a reset the server gives the workflow messages together
+    that had come one after the other.  One that begins with them and goes on with another message is
+    another step, and what others have followed to the end of a turn is none that is under way.
+
+    Raises:
+        HeadMovedError: The thread is elsewhere, or goes on with something else.
+    """
+    header = view.header
+    if header.head.position >= head.position and view.last_id_at_head == head.last_id:
+        if header.head.position == head.position:
+            return None
+        for count in range(len(input_ids), 0, -1):
+            step = view.after[: count + 1]
+            taken = [record.id for record in step[:-1]] == list(input_ids[:count])
+            stands = len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}
+            if stands and header.committed <= head.position + len(step):
+                return step
+    raise HeadMovedError(
+        f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
+        f"{header.head.position} and is another; open it again"
+    )
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Refuse state that is too large to travel.
+
+    Raises:
+        TooLargeError: As JSON it exceeds the limit.
+    """
+    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
+
+
+def advance(
+    state: SliceState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+) -> SliceState:
+    """The state that goes with a step."""
+    usage = sum((message.usage for message in messages if message.usage), start=Usage())
+    changes: dict[str, Any] = {
+        "turns": state.turns + (1 if step.commits else 0),
+        "steps": state.steps + (1 if step.answer is not None else 0),
+        "usage": state.usage + usage,
+        "writer": workflow_run(),
+    }
+    same_turn = request.run_id == state.run
+    answered = 1 if step.answer is not None else 0
+    changes |= {
+        "run": request.run_id,
+        "turn_steps": (state.turn_steps if same_turn else 0) + answered,
+        "changed": state.changed if same_turn else (),
+    }
+    if isinstance(request, RunStepInput):
+        changes["agent"] = request.agent
+        if request.values is not None:
+            check_values(request.values)
+            changes["values"] = request.values
+            fresh = request.changed
+            if fresh is None:
+                fresh = differing(state.values, request.values)
+            changes["changed"] = tuple(sorted({*changes["changed"], *fresh}))
+    changes["changes"] = after_step(
+        state, request, step.head.position, changes["changed"], changes.get("values")
+    )
+    return state.model_copy(update=changes)
+
+
+def step_number(request: RunStepInput | EndTurnInput, state: SliceState) -> int:
+    """Which step of its turn this one is, or would be, from 1."""
+    return (state.turn_steps if request.run_id == state.run else 0) + 1
+
+
+def state_of(view: StepView) -> SliceState:
+    """The state that was read with a step's view."""
+    return parse_state(view.header.slice)
+
+
+def parse_state(data: bytes) -> SliceState:
+    """The state in a slice's bytes."""
+    return SliceState.model_validate_json(data) if data else SliceState()
+
+
+def is_archived(receipt: FlushReceipt) -> bool:
+    """Nothing is left to archive: it is done, or there is no cold tier."""
+    return receipt.status is not FlushStatus.UNAVAILABLE
+
+
+def behind(receipt: FlushReceipt) -> dict[str, Any]:
+    """What a result says of a step that is not archived."""
+    if is_archived(receipt):
+        return {}
+    return {"archived": False, "backlog": receipt.pending_bytes, "reason": receipt.reason}
+
+
+def count_step(receipt: FlushReceipt) -> None:
+    """Count a step, by what became of its archiving."""
+    if not activity.in_activity() or receipt.status is FlushStatus.NO_COLD_TIER:
+        return
+    outcome = "archived" if is_archived(receipt) else "failed" if receipt.tried else "not_tried"
+    activity.metric_meter().create_counter(STEPS, "Steps that were to be archived.").add(
+        1, {"outcome": outcome}
+    )
+
+
+class TurnAnswers:
+    """Finds, message after message, where users were answered: in the turn that has theirs, or nowhere.
+
+    Attributes:
+        open: Of these, messages whose turn has not come to its end yet.
+        answers: Where the others were answered.
+    """
+
+    def __init__(self, wanted: Collection[str]) -> None:
+        self._wanted, self._spoke = wanted, False
+        self.open: list[str] = []
+        self.answers: dict[str, AnswerRef] = {}
+
+    def follow(self, first: int, records: Sequence[Record]) -> None:
+        """Go on with the messages from position ``first`` on.
+
+        Raises:
+            IdempotencyConflictError: One of the wanted ids belongs to a message that is no user's.
+        """
+        for position, record in enumerate(records, first):
+            if record.kind == Kind.USER:
+                if self._spoke:
+                    self.open, self._spoke = [], False  # that turn ended without an answer
+                if record.id in self._wanted:
+                    self.open.append(record.id)
+                continue
+            self._spoke = True
+            if record.id in self._wanted:
+                raise IdempotencyConflictError(
+                    f"message id {record.id!r} belongs to another message of the session, at position "
+                    f"{position}, which is no user's; send the message under an id of its own",
+                    message_id=record.id,
+                )
+            if record.kind == Kind.ANSWER:
+                answer = AnswerRef(position=position, id=record.id)
+                self.answers |= dict.fromkeys(self.open, answer)
+                self.open = []

@@ -1,0 +1,710 @@
+"""What a step means to others: calls that people answer, and sub-agents; the session store is told."""
+
+import contextlib
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from temporalio import activity
+
+from helix_temporal.activities._runtime import application_code, attempt, workflow_run
+from helix_temporal.activities._suspensions import as_carried, marked, results_behind, step_waits, waits_at
+from helix_temporal.activities.context import Given, Summaries, given_to_model
+from helix_temporal.activities.live import StepStream, Streaming
+from helix_temporal.activities.payloads import Payloads, References
+from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
+from helix_temporal.activities.standing_step import (
+    ModelStep,
+    TurnAnswers,
+    advance,
+    behind,
+    count_step,
+    elsewhere,
+    is_archived,
+    new_id,
+    parse_state,
+    short_id,
+    standing_step,
+    state_of,
+    step_number,
+)
+from helix_temporal.activities.usage import UsageLog
+from helix_temporal.agents import Agent, AgentRegistry, complete
+from helix_temporal.errors import (
+    HeadMovedError,
+    InvalidConfigError,
+    NotArchivedError,
+    PayloadNotFoundError,
+    StaleStateError,
+    TooLargeError,
+)
+from helix_temporal.models.agents import ModelRequest
+from helix_temporal.models.base import JsonObject, canonical
+from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
+from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.sessions import Answered, SliceState
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.waiting import KnownCall
+from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
+
+
+class StepNews:
+    """Tells what a step asks for and answers; nobody where there is no session store."""
+
+    def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
+        self._agents, self._states = agents, states
+
+    def beginning(
+        self, request: RunStepInput, kept: SliceState, place: Place
+    ) -> AbstractAsyncContextManager[None]:
+        """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
+        if self._states is None or not _begins_turn(request):
+            return contextlib.nullcontext()
+        return self._states.beginning(request, kept, place)
+
+    async def stood(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
+        """A step was found: the attempt that made it may have died before its run was recorded."""
+        # What the thread has gone on from is over, and its run with it.
+        last = appended.head == appended.header.head
+        if self._states is not None and last and _begins_turn(request):
+            await self._states.begin(request, state_of(view))
+
+    async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
+        """Calls that a client, or a person, has answered: nothing is pending any more."""
+        if self._states is not None and waits_at(parse_state(slice_data), request.head):
+            await self._states.suspended.answered(
+                request.session_id, request.epoch, request.run_id, request.inputs
+            )
+            await self._states.children.waits(request.session_id, 0)
+
+    async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
+        """Calls that a client, or a person, must answer; none is not told to the workflow."""
+        agent, head = self._agents.get(request.agent), appended.head
+        waiting = step_waits(appended.header.slice, agent, answer, head)
+        if not waiting:
+            return {}
+        if self._states is not None and appended.header.head == head:
+            await self._states.suspended.record(
+                request.session_id, request.epoch, request.run_id, answer, head, waiting
+            )
+            await self._states.children.waits(request.session_id, waiting[0].since)
+        return {"waiting": waiting}
+
+    async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:
+        """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
+        if self._states is None:
+            return
+        await self._states.children.answered(request)
+        if isinstance(request, RunStepInput) and answer is not None:
+            await self._states.children.called(self._agents.get(request.agent), request, answer)
+
+
+def _begins_turn(request: RunStepInput) -> bool:
+    """Whether these are a user's messages rather than results of tools."""
+    return request.inputs[0].call is None
+
+
+REPAIRS: Final = "helix_context_repairs"
+"""The counter of results of tool calls that were moved, replaced or left out for a model call."""
+_USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
+"""Not written: the message says as much without it."""
+
+
+async def ask_model(
+    step: ModelStep, view: StepView, inputs: Sequence[Message], live: StepStream, summaries: Summaries
+) -> tuple[Message, Given]:
+    """Call the model with the context that its policy allows, showing its answer as it comes.
+
+    Returns:
+        Its answer as the message that ``live`` has an id for, and what it was given.
+
+    Raises:
+        HelixError: What the model or the instructions raise; nothing is in the thread then.
+        FencedError: The attempt was left behind, as its stream tells while the answer comes.
+    """
+    agent, request = step.agent, step.request
+    given = await given_to_model(step, view, inputs, summaries)
+    if given.repairs and activity.in_activity():
+        counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
+        counter.add(given.repairs, {"agent": agent.name})
+    with application_code(f"model of agent {agent.name!r}"):
+        response = await complete(
+            agent.model,
+            ModelRequest(
+                agent=agent.name,
+                session_id=request.session_id,
+                thread_id=step.thread_id,
+                messages=given.messages,
+                instructions=given.instructions,
+                tools=tuple(tool.spec for tool in agent.tools),
+                metadata=dict(step.state.metadata),
+                step_key=_step_key(step),
+                tracing_context=request.tracing_context,
+            ),
+            live.on_event,
+        )
+        answer = Message(
+            id=live.message_id,
+            role="assistant",
+            content=response.content,
+            tool_calls=tuple(response.tool_calls),
+            # What a summary cost belongs to the call for which it was made.
+            usage=response.usage if given.used is None else (response.usage or Usage()) + given.used.used,
+            summary_usage=given.used,
+            finish=None if response.finish in _USUAL else response.finish,
+            provider=response.provider,
+        )
+    return answer, given
+
+
+def _step_key(step: ModelStep) -> str:
+    """Names the step for its provider.
+
+    With the epoch, since a tool that rewinds its turn has the same model called again with the same inputs
+    on purpose: nothing but the open in between tells that from a step whose answer was lost.  With the run,
+    since a turn that came to nothing is followed by another at the same place.
+    """
+    request = step.request
+    key = f"{step.thread_id}/{request.epoch}/{request.head.position}"
+    return key if request.run_id is None else f"{key}/{request.run_id}"
+
+
+DEDUP_WINDOW: Final = 200
+"""A user's message whose id is among so many messages before the head counts as sent again."""
+RESET_WINDOW: Final = 20_000
+"""After a reset so many messages are looked at, at most."""
+_SLICE_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """Sizes in bytes: of texts and arguments that travel in results, and of what a workflow carries.
+
+    ``inline_arguments`` holds for results of tools as well, where the thread has them already.
+    """
+
+    inline_text: int = 8 * 1024
+    inline_arguments: int = 2 * 1024
+    message: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a look at the thread says of a step: to be run, or standing, or with nothing left to do."""
+
+    view: StepView
+    inputs: tuple[StepInput, ...]
+    dropped: tuple[str, ...]
+    stands: tuple[Record, ...] | None
+    left: tuple[str, ...] = ()
+    """Inputs that the step that stands does not have."""
+    answers: tuple[Answered, ...] = ()
+    """Where those of the dropped inputs that came with others were answered."""
+
+    def others(self) -> dict[str, Any]:
+        """What the workflow is told of inputs that are not the step's own; only what is there."""
+        told = {"dropped": self.dropped, "left": self.left, "answers": self.answers}
+        return {name: value for name, value in told.items() if value}
+
+
+class Stepper:
+    """Runs steps of sessions.
+
+    Args:
+        flush_each_step: Archive every step at once; otherwise only at open and at the end.
+        archive_required: No step is done before it is archived, unless its session says otherwise.
+        archives: There is a cold tier.
+        states: Keeps the session store in step; None where there is none.
+        streams: Where steps are shown live.
+        used: Where what they used is recorded.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        agents: AgentRegistry,
+        payloads: Payloads,
+        limits: StepLimits | None = None,
+        *,
+        flush_each_step: bool = True,
+        archive_required: bool = False,
+        archives: bool = True,
+        states: StateKeeper | None = None,
+        streams: Streaming | None = None,
+        used: UsageLog | None = None,
+    ) -> None:
+        self._threads, self._agents = threads, agents
+        self._payloads, self._references = payloads, References(payloads, threads)
+        self._limits = limits or StepLimits()
+        self._flush_each_step, self._archives = flush_each_step, archives
+        self._archive_required = archive_required
+        self._states, self._news = states, StepNews(agents, states)
+        self._streams, self._used = streams or Streaming(), used or UsageLog()
+        self._summaries = Summaries(threads, self._used)
+
+    async def run(self, request: RunStepInput) -> RunStepResult:
+        """Run a step, or find it standing: a model call whose answer stands is never made again.
+
+        Raises:
+            HeadMovedError, FencedError: The thread is not where the workflow believes; it opens again.
+            ColdTierBehindError: Too much is unarchived to go on.
+            NotArchivedError: The step stands, and may not count before it is archived; run it again.
+            InvalidConfigError: The archive is required, and there is no cold tier.
+            PayloadNotFoundError: What an input refers to is gone for good, and the step does not stand.
+            IdempotencyConflictError: A user's message has the id of another message.
+            TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
+        """
+        self._check_archive(request)
+        agent = self._agents.get(request.agent)
+        thread_id = request.thread_id or request.session_id
+        seen = await self._look(request, agent, thread_id)
+        if seen.inputs and seen.stands is None and _may_be_archived(state_of(seen.view)):
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+            # The archive may have taken its time, in which another attempt's answer came.
+            seen = await self._look(request, agent, thread_id)
+        if not seen.inputs:
+            return await self._answered_before(request, thread_id, seen)
+        if seen.stands is not None:
+            return await self._standing(request, agent, thread_id, seen)
+        await self._news.answers(request, seen.view.header.slice)
+        try:
+            inputs = await self._messages(request, seen.inputs)
+        except PayloadNotFoundError:
+            # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
+            seen = await self._look(request, agent, thread_id)
+            if seen.stands is None:
+                raise
+            return await self._standing(request, agent, thread_id, seen)
+        state = state_of(seen.view)
+        number, reached = step_number(request, state), state.stream_reached
+        async with self._streams.step(request, agent, new_id(), number, reached) as live:
+            live.begins(inputs)
+            result = await self._new_step(request, agent, thread_id, seen, inputs, live)
+            await live.ends(result)
+        return result
+
+    async def _new_step(
+        self,
+        request: RunStepInput,
+        agent: Agent,
+        thread_id: str,
+        seen: _Seen,
+        inputs: list[Message],
+        live: StepStream,
+    ) -> RunStepResult:
+        state = state_of(seen.view)
+        async with self._news.beginning(request, state, live.place):
+            asks = ModelStep(agent, request, thread_id, state)
+            answer, given = await ask_model(asks, seen.view, inputs, live, self._summaries)
+            if agent.compaction is not None:
+                # One of another timeline goes: a later window may not reach back to where it shows.
+                state = state.model_copy(update={"summary": given.summary})
+            step = StepAppend(
+                thread_id,
+                request.epoch,
+                request.head,
+                tuple(to_record(message) for message in inputs),
+                to_record(answer),
+                commits=not answer.tool_calls,
+            )
+            async with self._used.recording(agent, request, answer, live.number):
+                live.answered(answer)  # one that was left behind has paid all the same
+                appended, turn = await self._append(
+                    step, state, request, [*inputs, answer], seen.view, live.reached
+                )
+                stored = answer if not appended.repeated else from_record(appended.records[-1])
+                live.committed(stored, appended.head)
+                receipt = await self._archive(step, appended, request)
+        if appended.records[-1].kind == Kind.ANSWER:
+            # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
+            await self._drop_payloads(request, seen.inputs, receipt)
+        result = await self._result(request, appended, stored, receipt, seen, turn)
+        return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
+
+    async def end_turn(self, request: EndTurnInput) -> RunStepResult:
+        """Commit tool results without a model call, so that the turn ends with every call answered.
+
+        Raises:
+            HeadMovedError, FencedError, NotArchivedError, InvalidConfigError, PayloadNotFoundError: As `run`.
+        """
+        self._check_archive(request)
+        thread_id = request.thread_id or request.session_id
+        count = len(request.inputs)
+        view = await self._threads.step_view(
+            thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
+        )
+        step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
+        header, end = view.header, request.head.position + count
+        lost = header.head.position < request.head.position or view.last_id_at_head != request.head.last_id
+        if lost or header.committed > end or header.committed < end < header.head.position:
+            # The record is an older copy; or the turn has gone on, and its workflow was reset.  Results that
+            # end it are stored with its state.
+            raise elsewhere(thread_id, request.head)
+        stands = [record.id for record in view.after] == [each.id for each in request.inputs]
+        if not stands and _may_be_archived(state_of(view)):
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+        turn, told = None, False
+        if stands:
+            # It stands already, and its payloads may be gone.
+            appended = await self._append_again(step, view)
+            inputs = [from_record(record) for record in view.after]
+            told = state_of(view).run != request.run_id
+        else:
+            inputs = await self._messages(request, request.inputs)
+            step = replace(step, inputs=tuple(to_record(each) for each in inputs))
+            await self._news.answers(request, view.header.slice)
+            appended, turn = await self._append(step, state_of(view), request, inputs, view)
+        receipt = await self._archive(step, appended, request)
+        await self._drop_payloads(request, request.inputs, receipt)
+        await self._news.children(request)
+        await self._used.results(request, state_of(view))
+        committed = await self._committed(request, appended, turn)
+        if not told:
+            await self._streams.turn_ended(request, inputs, appended.head, state_of(view).stream_reached)
+        return RunStepResult(
+            head=appended.head,
+            slice_version=appended.header.slice_version,
+            **behind(receipt),
+            **committed,
+        )
+
+    # -- looking
+
+    async def _look(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+        users = any(each.call is None for each in request.inputs)
+        view = await self._threads.step_view(
+            thread_id,
+            request.epoch,
+            request.head,
+            after=len(request.inputs) + 1,
+            limit=agent.context.max_messages,
+            max_bytes=agent.context.max_bytes,
+            ids=_window(request) if users else 0,
+        )
+        known = {*view.earlier_ids, *(record.id for record in view.before)}
+        gone = _taken_back(request, view)
+        dropped = tuple(
+            each.id
+            for each in request.inputs
+            if each.call is None and (each.id in known or (gone and short_id(each.id) in gone))
+        )
+        inputs = tuple(each for each in request.inputs if each.id not in dropped)
+        stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
+        left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
+        answers: tuple[Answered, ...] = ()
+        if dropped and len(request.inputs) > 1:
+            answers = await self._answers(request, thread_id, view, dropped)
+        return _Seen(view, inputs, dropped, stands, left, answers)
+
+    async def _answers(
+        self, request: RunStepInput, thread_id: str, view: StepView, dropped: Sequence[str]
+    ) -> tuple[Answered, ...]:
+        """Where messages were answered that are in the thread already; none for one whose turn was not.
+
+        Raises:
+            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+            IdempotencyConflictError: One of them has the id of a message that is no user's.
+        """
+        if view.last_id_at_head != request.head.last_id:
+            raise elsewhere(thread_id, request.head)
+        window = [*view.earlier_ids, *(record.id for record in view.before)]
+        start = request.head.position - len(window)
+        places = {known: start + at for at, known in enumerate(window) if known in dropped}
+        position, newest = min(places.values(), default=0), max(places.values(), default=-1)
+        found = TurnAnswers(places)
+        while position < request.head.position and (position <= newest or found.open):
+            page = await self._threads.read(
+                ReadPage(
+                    thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
+                )
+            )
+            ids = [each.id for each in page.records]
+            if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
+                raise elsewhere(thread_id, request.head)
+            found.follow(page.first, page.records)
+            position = page.first + len(ids)
+        return tuple(
+            Answered(message_id=each, answer=found.answers[each]) for each in dropped if each in found.answers
+        )
+
+    async def _standing(
+        self, request: RunStepInput, agent: Agent, thread_id: str, seen: _Seen
+    ) -> RunStepResult:
+        """The step is there already: only make sure that it is committed and archived."""
+        assert seen.stands is not None
+        asked, request = request.run_id, await self._under_its_name(request, seen.view)
+        *inputs, answer = seen.stands
+        step = StepAppend(
+            thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
+        )
+        appended = await self._append_again(step, seen.view)
+        receipt = await self._archive(step, appended, request)
+        await self._news.stood(request, seen.view, appended)
+        # What stands may be another answer than a moment ago: the record was lost and came back.
+        *taken, stored = (from_record(record) for record in appended.records)
+        async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
+            result = await self._result(request, appended, stored, receipt, seen)
+            same_run = state_of(seen.view).run == request.run_id
+            if known := await self._results_behind(appended, result, same_run=same_run):
+                result = result.model_copy(update={"known": known})
+            if appended.header.head.position > appended.head.position:
+                result = result.model_copy(update={"goes_on": True})
+            if same_run:
+                reached = state_of(seen.view).stream_reached
+                await self._streams.stood(request, agent, taken, stored, result, reached)
+        return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
+
+    async def _under_its_name(self, request: RunStepInput, view: StepView) -> RunStepInput:
+        """A turn that a reset workflow begins anew goes on under the name that the thread has for it.
+
+        What its tools staged, and what was told of it, has that name.  A run that the session store has
+        ended keeps its name to itself: the thread lost steps that the store had committed.
+        """
+        kept = state_of(view)
+        is_newest = kept.changes is not None and kept.changes.turn <= request.head.position
+        if kept.run is None or request.run_id in {None, kept.run} or not is_newest:
+            return request
+        if self._states is not None and not await self._states.is_live(request.session_id, kept.run):
+            return request
+        return request.model_copy(update={"run_id": kept.run})
+
+    async def _results_behind(
+        self, appended: Appended, result: RunStepResult, *, same_run: bool
+    ) -> tuple[KnownCall, ...]:
+        """Results of the step's calls that the thread has, where its workflow was reset to before them."""
+        if not (result.waiting or (result.calls and same_run)):
+            return ()
+        return await results_behind(
+            self._threads,
+            self._payloads,
+            appended.header,
+            appended.head,
+            result.waiting,
+            len(result.calls),
+            self._limits.inline_arguments,
+        )
+
+    async def _answered_before(self, request: RunStepInput, thread_id: str, seen: _Seen) -> RunStepResult:
+        """Every input is in the thread already: where the newest one's answer is, and those of the others.
+
+        Raises:
+            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+        """
+        answers = seen.answers or await self._answers(request, thread_id, seen.view, seen.dropped)
+        newest = [each.answer for each in answers if each.message_id == seen.dropped[-1]]
+        fields: dict[str, Any] = {"answers": seen.answers} if seen.answers else {}
+        return RunStepResult(
+            head=request.head,
+            answer=newest[0] if newest else None,
+            dropped=seen.dropped,
+            slice_version=seen.view.header.slice_version,
+            **fields,
+        )
+
+    # -- the model
+
+    async def _messages(
+        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput]
+    ) -> list[Message]:
+        return [await self._message(request, each) for each in inputs]
+
+    async def _message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:
+        content: Any = each.text if each.parts is None else each.parts
+        if each.ref is not None:
+            content = await self._content(request, each.id, each.ref)
+        message = Message(
+            id=each.id,
+            role="user" if each.call is None else "tool",
+            content=content,
+            tool_call_id=each.call,
+            name=each.name,
+            is_error=each.is_error,
+            usage=each.usage,
+            metadata=dict(each.metadata),
+        )
+        # A large tool result has come by reference: only what a workflow carries is bounded here.
+        limit = self._limits.message if each.ref is None else 64 * self._limits.message
+        try:
+            check_size(len(to_record(message).body), limit, f"message {each.id!r}")
+        except TooLargeError as refused:
+            raise TooLargeError(str(refused), message_id=each.id) from refused
+        return message
+
+    async def _content(
+        self, request: RunStepInput | EndTurnInput, message_id: str, ref: str
+    ) -> str | list[JsonObject]:
+        try:
+            return await self._references.get(*_kept(request, ref))
+        except PayloadNotFoundError as gone:
+            raise PayloadNotFoundError(
+                f"{gone}: the content of message {message_id!r} is gone, and the message is not in the "
+                "thread; send it again",
+                message_id=message_id,
+            ) from gone
+
+    # -- writing
+
+    async def _append(
+        self,
+        step: StepAppend,
+        state: SliceState,
+        request: RunStepInput | EndTurnInput,
+        messages: Sequence[Message],
+        view: StepView,
+        reached: int = 0,
+    ) -> tuple[Appended, CommittedTurn | None]:
+        """Append with the state that goes with it; a state saved meanwhile is taken in first."""
+        version = view.header.slice_version
+        for _ in range(_SLICE_TRIES):
+            after = marked(advance(state, step, request, messages), step, request, messages, self._agents)
+            if reached > after.stream_reached:
+                after = after.model_copy(update={"stream_reached": reached})
+            data = canonical(after.model_dump(mode="json", exclude_defaults=True))
+            try:
+                return await self._write(replace(step, slice=data, slice_version=version), request)
+            except StaleStateError:
+                facts = await self._threads.facts(step.thread_id)
+                state, version = parse_state(facts.slice), facts.slice_version
+        raise StaleStateError(f"thread {step.thread_id!r}: state changed {_SLICE_TRIES} times in one step")
+
+    async def _write(
+        self, step: StepAppend, request: RunStepInput | EndTurnInput
+    ) -> tuple[Appended, CommittedTurn | None]:
+        turn = None if self._states is None else await self._states.append(step, request)
+        return (await self._threads.append(step), None) if turn is None else (turn.appended, turn)
+
+    async def _committed(
+        self, request: RunStepInput | EndTurnInput, appended: Appended, turn: CommittedTurn | None
+    ) -> dict[str, Any]:
+        """Commit the state of a turn that has ended; what the workflow must know of it."""
+        if self._states is None:
+            return {}
+        if turn is not None:
+            done = FinishedTurn(turn.values)
+        else:
+            done = await self._states.finish(request, appended, parse_state(appended.header.slice))
+        found: dict[str, Any] = {} if done.values is None else {"values": dict(done.values)}
+        return found | ({"notes": done.notes} if done.notes else {})
+
+    async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
+        """Make sure of a step that was seen standing; with its state, should the record have lost it."""
+        header = view.header
+        if header.slice_version > 0:
+            step = replace(step, slice=header.slice, slice_version=header.slice_version - 1)
+        try:
+            return await self._threads.append(step)
+        except StaleStateError as stale:
+            raise HeadMovedError(
+                f"thread {step.thread_id!r}: the step at {step.head.position} was seen and is gone; "
+                "open it again"
+            ) from stale
+
+    def _check_archive(self, request: RunStepInput | EndTurnInput) -> None:
+        if self._requires_archive(request) and not self._archives:
+            raise InvalidConfigError(
+                f"session {request.session_id!r}: archive is 'required', and its workers have no cold tier; "
+                "give them one, or ask for archive='eventual'"
+            )
+
+    def _requires_archive(self, request: RunStepInput | EndTurnInput) -> bool:
+        return self._archive_required if request.archive is None else request.archive == "required"
+
+    async def _archive(
+        self, step: StepAppend, appended: Appended, request: RunStepInput | EndTurnInput
+    ) -> FlushReceipt:
+        required = self._requires_archive(request)
+        if not (self._flush_each_step or required):
+            await self._threads.confirm_step(step, appended)
+            return FlushReceipt(FlushStatus.UNAVAILABLE, reason="flushed at exit", tried=False)
+        receipt = await self._threads.archive_step(step, appended)
+        count_step(receipt)
+        if required and not is_archived(receipt):
+            raise NotArchivedError(
+                f"thread {step.thread_id!r}: the step that ends at {appended.head.position} is in the thread "
+                f"and not archived, which is required ({receipt.reason}); it is tried again",
+                committed=step.commits,
+            )
+        return receipt
+
+    async def _drop_payloads(
+        self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput], receipt: FlushReceipt
+    ) -> None:
+        """What is in the thread and archived is not needed twice; what stays is garbage collected."""
+        if receipt.status is FlushStatus.ARCHIVED:
+            for each in inputs:
+                if each.ref is not None:
+                    await self._references.drop(*_kept(request, each.ref))
+
+    def _unknown(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
+        """Calls of tools that the agent does not have; where all are known nothing is told.
+
+        Nor of a step that stands: the worker that made it may have offered tools that this one lacks.
+        """
+        if seen.stands is not None:
+            return {}
+        agent = self._agents.get(request.agent)
+        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
+        return {"unknown": unknown} if unknown else {}
+
+    async def _result(
+        self,
+        request: RunStepInput,
+        appended: Appended,
+        answer: Message,
+        receipt: FlushReceipt,
+        seen: _Seen,
+        turn: CommittedTurn | None = None,
+    ) -> RunStepResult:
+        fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
+        if answer.tool_calls:
+            fields["calls"] = tuple(
+                as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
+            )
+            fields |= self._unknown(request, answer, seen)
+            fields |= await self._news.waiting(request, answer, appended)
+        elif len(answer.text.encode()) <= self._limits.inline_text:
+            fields["text"] = answer.text
+        if answer.usage is not None:
+            fields["usage"] = answer.usage
+        if answer.finish is not None:
+            fields["finish"] = answer.finish
+        fields |= behind(receipt)
+        fields |= seen.others()
+        await self._news.children(request, answer)
+        if not answer.tool_calls:
+            fields |= await self._committed(request, appended, turn)
+        elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
+            fields["stop"] = stop
+        return RunStepResult(**fields)
+
+
+def _may_be_archived(state: SliceState) -> bool:
+    """Whether a step that does not stand may have been made all the same, and only its record was lost.
+
+    By an earlier attempt; or by one of the run before, which was reset while the step was under way.
+    """
+    return attempt() > 1 or state.writer != workflow_run()
+
+
+def _window(request: RunStepInput) -> int:
+    """How many messages before the head are looked at for those that were sent again."""
+    if request.since is None:
+        return DEDUP_WINDOW
+    beyond = max(request.head.position - request.since.position, 0)
+    return min(DEDUP_WINDOW + beyond, RESET_WINDOW)
+
+
+def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
+    """Short ids of messages that were taken back since the point to which the workflow was reset."""
+    since = request.since
+    if since is None:
+        return frozenset()
+    taken = (each.cut for each in state_of(view).taken_back if each.epoch > since.epoch)
+    return frozenset(known for cut in taken for known in cut)
+
+
+def _kept(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:
+    """Where content is kept: with the thread, or with the session by whoever does not know its thread."""
+    return request.thread_id or request.session_id, ref, request.session_id

@@ -1,0 +1,507 @@
+"""Sub-agents' sessions: which there are, whether anybody serves them, and which wait for people."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from temporalio import activity
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal.activities._runtime import beating, limited_as, typed
+from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
+from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.stores import checked_size
+from helix_temporal.agents import Agent, AgentRegistry
+from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.deployments import DEFAULT_NAME
+from helix_temporal.models.handles import ChildInfo, ListChildrenInput
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.messages import Message, ToolCall, from_record, why_not_run
+from helix_temporal.models.records import Kind
+from helix_temporal.models.slices import SliceState
+from helix_temporal.models.states import SessionStatus, SubSessionRef
+from helix_temporal.models.steps import OpenSessionInput
+from helix_temporal.models.store_calls import Page
+from helix_temporal.models.waiting import (
+    ChildWait,
+    PendingCall,
+    Suspension,
+    TakenUpInput,
+    TakenUpResult,
+    check_own_id,
+    child_session_id,
+    is_child_id,
+    pending_below,
+    pending_call,
+    tool_of,
+)
+from helix_temporal.stores.paging import decode_cursor, encode_cursor
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
+
+if TYPE_CHECKING:
+    from temporalio.client import WorkflowHandle
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCall:
+    """A call of a sub-agent.
+
+    Attributes:
+        at: Its number among the answer's calls.
+        name: Names it within the session, as the id of its result does.
+        session_id: Of the sub-agent's session.
+    """
+
+    at: int
+    name: str
+    call: ToolCall
+    facts: ToolFacts
+    session_id: str
+
+
+def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCall]:
+    """Pure: those calls of an answer that have sessions, or will have once somebody approves them."""
+    found = []
+    for at, call in enumerate(answer.tool_calls):
+        tool, name = agent.tool(call.name), f"{answer.id}.{at}"
+        facts = None if tool is None else tool.facts(agent.name)
+        if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
+            continue
+        child = child_session_id(session_id, facts.name, facts.thread, name)
+        found.append(AgentCall(at, name, call, facts, child))
+    return found
+
+
+def calls_agents(agent: Agent) -> bool:
+    """Whether any of its tools is another agent."""
+    return any(each.facts(agent.name).kind == "agent" for each in agent.tools)
+
+
+async def open_calls(
+    threads: ThreadStore, agent: Agent, session_id: str, thread: HotHeader | ThreadFacts
+) -> list[AgentCall]:
+    """Calls of sub-agents that a thread ends with: they have no results in it yet.
+
+    Raises:
+        StoreUnavailableError: The thread stands elsewhere by now.
+    """
+    if thread.head.position <= thread.committed:
+        return []
+    last = await _last(threads, thread)
+    return [] if last is None else agent_calls(agent, session_id, last)
+
+
+async def _last(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Message | None:
+    """The message that a thread ends with, if that asks for tools."""
+    head = thread.head
+    at = ReadPage(
+        thread.thread_id, head.position - 1, head.position, limit=1, committed_only=False, whole=False
+    )
+    page = await threads.read(at)
+    if not page.records or page.records[-1].id != head.last_id:
+        # A store that went back to an older copy since it was opened holds somebody else's turn.
+        raise StoreUnavailableError(
+            f"thread {thread.thread_id!r}: it stood at {head.position} and does no more; it is opened again"
+        )
+    return from_record(page.records[-1]) if page.records[-1].kind == Kind.CALLS else None
+
+
+MOST_MESSAGES: Final = 2000
+"""A page of calls looks at so many messages."""
+_LOOKS_AT_ONCE: Final = 200
+_BY_REFS: Final = "children.refs"
+_BY_CALLS: Final = "children.calls"
+
+
+class Listed(NamedTuple):
+    """A page of sub-agents' sessions.
+
+    Attributes:
+        unsure: Of those whose calls may never have been let through: only those with a thread were there.
+    """
+
+    page: Page[ChildInfo]
+    unsure: frozenset[str] = frozenset()
+
+
+def by_refs(request: ListChildrenInput, refs: Sequence[SubSessionRef]) -> Listed:
+    """Pure: a page of references, which are given in the order in which they were added.
+
+    Raises:
+        InvalidCursorError: See there.
+    """
+    stop = len(refs)
+    if request.cursor is not None:
+        stop = max(0, min(stop, decode_cursor(_BY_REFS, request.cursor)[0]))
+    start = max(0, stop - request.limit)
+    items = tuple(_of_ref(request.session_id, each) for each in reversed(refs[start:stop]))
+    cursor = encode_cursor(_BY_REFS, start, "") if start else None
+    return Listed(Page(items=items, next_cursor=cursor, has_more=start > 0, total=len(refs)))
+
+
+async def by_calls(
+    threads: ThreadStore, agent: Agent, request: ListChildrenInput, facts: ThreadFacts
+) -> Listed:
+    """A page of the calls of sub-agents that are in a thread, the turn under way included.
+
+    Raises:
+        InvalidCursorError: See there.
+    """
+    stop: int | None = facts.head.position
+    seen: set[str] = set()
+    if request.cursor is not None:
+        before, tools = decode_cursor(_BY_CALLS, request.cursor)
+        stop = min(before, facts.head.position)
+        seen.update(tools.split())
+    found: list[ChildInfo] = []
+    unsure: set[str] = set()
+    results: dict[str, Message] = {}
+    looked = 0
+    while stop is not None and stop > 0:
+        page = await threads.read(
+            ReadPage(
+                request.thread,
+                0,
+                stop,
+                limit=_LOOKS_AT_ONCE,
+                backward=True,
+                committed_only=False,
+                whole=False,
+            )
+        )
+        for at in range(page.first + len(page.records) - 1, page.first - 1, -1):
+            record = page.records[at - page.first]
+            looked += 1
+            if record.kind == Kind.RESULT:
+                results[record.id] = from_record(record)
+                continue  # what a page ends with is a call, or no part of one
+            if record.kind == Kind.CALLS:
+                children = _of_calls(request.session_id, agent, from_record(record), results, seen)
+                found += children
+                unsure.update(each.session_id for each in children if _waits_for_approval(agent, each.tool))
+                results = {}
+            if at > 0 and (len(found) >= request.limit or looked >= MOST_MESSAGES):
+                cursor = encode_cursor(_BY_CALLS, at, " ".join(sorted(seen)))
+                return Listed(Page(items=tuple(found), next_cursor=cursor, has_more=True), frozenset(unsure))
+        stop = page.before
+    return Listed(Page(items=tuple(found)), frozenset(unsure))
+
+
+def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
+    given: dict[str, Any] = {
+        "call": ref.parent_tool_call_id,
+        "run_id": ref.run_id,
+        "remote": ref.remote,
+    }
+    return ChildInfo(
+        session_id=ref.sub_session_id,
+        agent=ref.agent_type,
+        tool=ref.tool or tool_of(session_id, ref.sub_session_id),
+        status=ref.status,
+        created_at=ref.created_at,
+        updated_at=ref.updated_at,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _of_calls(
+    session_id: str, agent: Agent, answer: Message, results: Mapping[str, Message], seen: set[str]
+) -> list[ChildInfo]:
+    """Sessions that an answer asks for, the last call first, without continuing ones that are in ``seen``."""
+    found = []
+    for each in reversed(agent_calls(agent, session_id, answer)):
+        if each.facts.name in seen:
+            continue
+        if each.facts.thread == "continue":
+            seen.add(each.facts.name)
+        found.append(
+            ChildInfo(
+                session_id=each.session_id,
+                agent=each.facts.agent or "",
+                tool=each.facts.name,
+                call=each.call.id,
+                status=_status(results.get(each.name)),
+            )
+        )
+    return found
+
+
+def _status(result: Message | None) -> SessionStatus:
+    if result is None:
+        return SessionStatus.ACTIVE
+    return SessionStatus.FAILED if result.is_error else SessionStatus.COMPLETED
+
+
+def _waits_for_approval(agent: Agent, tool: str) -> bool:
+    found = agent.tool(tool)
+    return found is not None and found.approval
+
+
+_AT_ONCE: Final = 8
+"""Threads of sub-agents that are looked at side by side."""
+
+
+class ChildActivities:
+    """What is known of sub-agents' sessions; none is woken.
+
+    Args:
+        sessions: None where the thread is all that there is.
+        max_payload: Bytes that a result may have.
+        beat_every: Seconds between background heartbeats.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadStore,
+        agents: AgentRegistry,
+        sessions: SessionStore | None = None,
+        *,
+        max_payload: int = 256 * 1024,
+        beat_every: float = 1.0,
+    ) -> None:
+        self._threads, self._agents, self._sessions = threads, agents, sessions
+        self._max_payload, self._beat_every = max_payload, beat_every
+
+    @activity.defn(name="helix.sessions.children")
+    @typed
+    @limited_as("heartbeat")
+    async def children(self, request: ListChildrenInput) -> Page[ChildInfo]:
+        """A page of the sessions that a session's sub-agents have, newest first, and what each used."""
+        async with beating(self._beat_every):
+            listed = await self._listed(request)
+            items = await self._used(listed.page.items, listed.unsure)
+        page = listed.page.model_copy(update={"items": tuple(items)})
+        checked_size(page, self._max_payload, "page of sub-agents")
+        return page
+
+    @activity.defn(name="helix.sessions.taken_up")
+    @typed
+    async def taken_up(self, request: TakenUpInput) -> TakenUpResult:
+        """Whether a worker has ever begun with an execution; one that none has begun with is terminated.
+
+        Nothing of it is lost: it has done nothing.  Left alone it would wait until its time is over.
+        """
+        handle = activity.client().get_workflow_handle(request.workflow_id, run_id=request.run_id)
+        begun = True
+        with _unless_gone():
+            begun = await _has_begun(handle)
+        if not begun:
+            with _unless_gone():
+                await handle.terminate(reason="no worker began with it in time")
+        return TakenUpResult(taken_up=begun)
+
+    async def _listed(self, request: ListChildrenInput) -> Listed:
+        if self._sessions is not None:
+            refs = await self._sessions.list_sub_session_refs(request.session_id)
+            if refs or await self._sessions.load_state(request.session_id) is not None:
+                return by_refs(request, refs)
+        try:
+            facts = await self._threads.facts(request.thread)
+        except ThreadNotFoundError:
+            if request.if_any:
+                return Listed(Page(items=(), total=0))
+            raise SessionNotFoundError(
+                f"session {request.session_id!r} has neither a state nor a thread"
+            ) from None
+        agent = self._agents.get(parse_state(facts.slice).agent)
+        return await by_calls(self._threads, agent, request, facts)
+
+    async def _used(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(child: ChildInfo) -> ChildInfo | None:
+            if child.remote is not None:
+                return child
+            async with gate:
+                try:
+                    facts = await self._threads.facts(child.session_id)
+                except ThreadNotFoundError:
+                    # It did not get so far, or was deleted since.
+                    return None if child.session_id in unsure else child
+            kept = parse_state(facts.slice)
+            return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
+
+        found = await asyncio.gather(*(one(each) for each in items))
+        return [each for each in found if each is not None]
+
+
+async def _has_begun(handle: "WorkflowHandle[Any, Any]") -> bool:
+    async for event in handle.fetch_history_events():
+        if event.HasField("workflow_task_started_event_attributes"):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """An execution that has ended needs nothing more."""
+    try:
+        yield
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+
+
+async def left_asleep(
+    threads: ThreadStore,
+    agent: Agent,
+    request: OpenSessionInput,
+    inline_arguments: int,
+    deployment: str = DEFAULT_NAME,
+) -> Suspension | None:
+    """What the slice would say of the turn under way, had its execution come to saying so.
+
+    Arguments of more than ``inline_arguments`` bytes are left out.
+
+    Returns:
+        None where the slice says all there is, or nobody waits.
+
+    Raises:
+        StoreUnavailableError: A thread went on meanwhile.
+    """
+    thread = await _left(threads, agent, request)
+    if thread is None:
+        return None
+    stored = waits_at(parse_state(thread.slice), thread.head)
+    before = {} if stored is None else {each.at: each for each in stored.children}
+    calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
+    found = {
+        at: await _asleep(threads, call, before.get(at), deployment, inline_arguments)
+        for at, call in calls.items()
+    }
+    return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
+
+
+def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
+    """Pure: the suspension with those calls that do wait; None where that changes nothing."""
+    answered = {each.at for each in stored.known}
+    held = {*_ended(stored), *(each.at for each in stored.calls if each.at not in answered)}
+    children = {each.at: each for each in stored.children} | {
+        at: wait for at, wait in found.items() if at not in held
+    }
+    asleep = tuple(each for _, each in sorted(children.items()) if each is not None)
+    if asleep == stored.children or (new and not asleep):
+        return None
+    return stored.model_copy(update={"children": asleep})
+
+
+async def _left(threads: ThreadStore, agent: Agent, request: OpenSessionInput) -> ThreadFacts | None:
+    """The thread, if a turn of a session whose sub-agents end while they wait is open in it."""
+    # A sub-agent's own caller is told that it was ended.
+    begins = request.parent is None and request.reopen is None and request.rewind_to is None
+    if not begins or request.mode not in {"auto", "continue"} or not calls_agents(agent):
+        return None
+    try:
+        thread = await threads.facts(request.thread_id)
+    except ThreadNotFoundError:
+        return None
+    state = parse_state(thread.slice)
+    under_way = thread.head.position > thread.committed and not thread.closed
+    return thread if under_way and _leaves(state) else None
+
+
+def _leaves(state: SliceState) -> bool:
+    return state.options is not None and state.options.suspend == "exit"
+
+
+async def _asleep(
+    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str, inline_arguments: int
+) -> ChildWait | None:
+    """The call as one that waits, if its session does, and for this call."""
+    if before is not None and not before.calls:
+        return before  # behind another call of the same session
+    try:
+        thread = await threads.facts(call.session_id)
+    except ThreadNotFoundError:
+        return before
+    suspended = waits_at(parse_state(thread.slice), thread.head)
+    if suspended is None or thread.head.position <= thread.committed:
+        return None
+    _, records = await turn_under_way(threads, thread)
+    messages = [from_record(record) for record in records]
+    pending = _pending(suspended, messages[-1], inline_arguments)
+    if not pending or all(each.id != call.name for each in messages):
+        return None
+    if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
+        return before
+    if await _is_held(workflow_id(call.session_id, deployment)):
+        return before
+    used = used_by(messages, suspended.known)
+    return (before or _wait(call, pending)).model_copy(update={"calls": pending, "used": used})
+
+
+def _ended(suspended: Suspension) -> set[int]:
+    """Pure: calls that have results; those that were approved may yet have to run."""
+    return {each.at for each in suspended.known if each.result is not None}
+
+
+async def _is_held(workflow: str) -> bool:
+    """Whether an execution has the session: its caller's end has it end, too, and its turn with it."""
+    try:
+        found = await activity.client().get_workflow_handle(workflow).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return found.close_time is None
+
+
+def _pending(suspended: Suspension, answer: Message, inline_arguments: int) -> tuple[PendingCall, ...]:
+    """Pure: what a session waits for, there and below."""
+    known, ended = {each.at for each in suspended.known}, _ended(suspended)
+    position = suspended.head.position - 1
+    own = tuple(
+        pending_call(each, as_carried(answer.tool_calls[each.at], inline_arguments), position)
+        for each in suspended.calls
+        if each.at not in known
+    )
+    return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
+
+
+def _wait(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
+    """Pure: its time counts from the first question: when it was called, its caller alone knew."""
+    facts, since = call.facts, min(each.since for each in pending)
+    given: dict[str, Any] = {
+        "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),
+        "task_queue": facts.task_queue,
+    }
+    return ChildWait(
+        at=call.at,
+        session_id=call.session_id,
+        call=call.name,
+        agent=facts.agent or "",
+        since=since,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def as_own(request: OpenSessionInput) -> OpenSessionInput:
+    """The request as it may be carried out: under an id that a sub-agent's session may have, only a
+    sub-agent's begins; whatever is there goes on, whoever asks for it.
+
+    Raises:
+        InvalidIdError: It insists on beginning such a one, or on another thread for it.
+    """
+    if request.parent is not None or request.reopen is not None or request.mode == "continue":
+        return request
+    session, thread = is_child_id(request.session_id), is_child_id(request.thread_id)
+    if not (session or thread):
+        return request
+    if request.mode != "auto" or (session and request.thread_id != request.session_id):
+        refuse_own(request)
+    return request.model_copy(update={"mode": "continue"})
+
+
+def refuse_own(request: OpenSessionInput) -> None:
+    """Raise what such a session is refused with.
+
+    Raises:
+        InvalidIdError: Always, for a request that `as_own` does not give back as it is.
+    """
+    check_own_id(request.session_id)
+    check_own_id(request.thread_id, "thread_id")

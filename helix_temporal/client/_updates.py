@@ -1,0 +1,615 @@
+"""Updates that always come to an end: repeated under one id until they have a final result."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.api.errordetails.v1 import QueryFailedFailure
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.converter import WorkflowSerializationContext
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal import errors
+from helix_temporal._converter import UnreadableFailureError, read_failure
+from helix_temporal.activities.deletion import refuse_execution
+from helix_temporal.client._diagnosis import Diagnosis, check_namespace, told, without_worker
+from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
+from helix_temporal.models.deployments import Deployment, memo_of
+from helix_temporal.models.ids import child_workflow_prefix, workflow_id
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    RewindResult,
+    SendResult,
+    SessionInfo,
+    SessionInput,
+    SessionResult,
+    StopResult,
+    SubmitReply,
+    UserMessage,
+)
+from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
+from helix_temporal.workflows import SessionWorkflow
+from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskNotDoneError
+
+MAX_IN_FLIGHT: Final = 8
+"""Asks held at once for one session: the server allows ten updates in flight a run."""
+PASSING: Final = frozenset(
+    {
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,
+    }
+)
+_LONGEST_CALL: Final = 3600.0
+"""Seconds that one call to the server may wait, which takes no number without end; it is made again."""
+CONTROL_SECONDS: Final = 60.0
+"""How long ``stop`` and ``close`` wait for a worker."""
+_QUERIES: Final = 3
+_QUERY_SECONDS: Final = 10.0
+_QUERY_AGAIN: Final = 0.2
+"""Seconds between two tries of a query that the server, or a worker, could not answer just then."""
+_MAX_SAID: Final = 500
+"""Characters of a failed query's text that an error repeats."""
+_NAMED: Final = 5
+"""Of the calls that a session waits for, in the text of an error."""
+_ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
+_NOT_TAKEN_UP: Final = "UnprocessedUpdate"
+"""The server's word for an update that came with a workflow task which a worker did without it."""
+_CLOSED_HARD: Final[Mapping[WorkflowExecutionStatus | None, str]] = {
+    WorkflowExecutionStatus.TERMINATED: "was terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed out",
+}
+"""How a run ends whose workflow does not hear of it."""
+
+_BOUNDED: Final[ContextVar[bool]] = ContextVar("_BOUNDED", default=False)
+
+
+class _Again(Exception):  # noqa: N818 (control flow, not an error)
+    """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
+
+    def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
+        super().__init__(why)
+        self.ended, self.gone = ended, gone
+
+
+class Updates:
+    """Sends updates to sessions, starting them where that is wanted.
+
+    Args:
+        task_queue: Where sessions that have to be started run.
+        deployment: Whose the sessions are.
+        also_known_as: Identities that are the same deployment.
+        search_attributes: By the key of the metadata that they are taken from.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        task_queue: str,
+        search_attributes: Mapping[str, SearchAttributeKey[str]],
+        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
+        also_known_as: Sequence[str] = (),
+    ) -> None:
+        self._client, self._task_queue = client, task_queue
+        self._deployment, self.also_known_as = deployment, also_known_as
+        self._search_attributes = search_attributes
+        self._slots: dict[str, _Slots] = {}
+        self.diagnosis = Diagnosis(client, task_queue)
+
+    def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
+        """The session's workflow."""
+        return self._client.get_workflow_handle(
+            workflow_id(session_id, self._deployment.name), result_type=SessionResult
+        )
+
+    async def describe(self, session_id: str) -> WorkflowExecutionDescription:
+        """What Temporal knows of the session's newest execution.
+
+        Raises:
+            RPCError: There is none.
+            ForeignDeploymentError: It is another deployment's.
+        """
+        found = await self.handle(session_id).describe()
+        await refuse_execution(found, self._deployment, self.also_known_as)
+        return found
+
+    async def status(self, session_id: str) -> SessionInfo:
+        """What a session tells of itself; a query that is lost where a run ends is made again.
+
+        Inside `within` it is made again until time is up.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError: No worker answers.
+            SessionTerminatedError: It was terminated with events that no worker has run.
+            TimeoutError: The server lost each query.
+            InvalidConfigError: The server does not have the client's namespace.
+        """
+        for left in itertools.count(_QUERIES - 1, -1):
+            began = time.monotonic()
+            try:
+                return await self.look(session_id, _QUERY_SECONDS)
+            except NoWorkerError:
+                if not is_bounded():
+                    raise
+            except RPCError as error:
+                check_namespace(self._client, error)
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
+                if error.status not in PASSING:
+                    raise
+                if is_bounded():
+                    await asyncio.sleep(_QUERY_AGAIN)
+                    continue
+                waited = time.monotonic() - began
+                why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
+                if why or without_worker(error):
+                    raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
+                if not left:
+                    said = f"{error.status.name}: {error.message}"
+                    raise TimeoutError(f"session {session_id!r}: no query was answered: {said}") from error
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def look(self, session_id: str, seconds: float) -> SessionInfo:
+        """One query, of at most 10 s; where a worker fails it, another one, or the same, is asked.
+
+        A worker that serves no sessions fails it, or one whose code does not replay the history.  So does one
+        without the workflow in its cache that is asked beside an update or a lost task (decision 19).
+
+        Raises:
+            RPCError: There is no run, or it does not answer.
+            ForeignDeploymentError: It is another deployment's.
+            NoWorkerError: Each worker that was asked failed it.
+            SessionTerminatedError: It was terminated with events that no worker has run.
+        """
+        deadline, said = time.monotonic() + min(seconds, _QUERY_SECONDS), ""
+        while (left := deadline - time.monotonic()) > 0 or not said:
+            timeout = timedelta(seconds=max(left, 0.001))
+            try:
+                found: SessionInfo = await self.handle(session_id).query(
+                    "status", result_type=SessionInfo, rpc_timeout=timeout
+                )
+            except WorkflowQueryFailedError as error:
+                failure = await self._query_failure(session_id, error)
+                await self._check_refused(session_id, failure)
+                said = failure.message[:_MAX_SAID] or "nothing"
+            except RPCError as error:
+                if not said or error.status not in PASSING:
+                    raise
+            else:
+                return found
+            await asyncio.sleep(_QUERY_AGAIN)
+        raise NoWorkerError(
+            f"session {session_id!r}: no worker could answer a query; the last one said: {said}"
+        )
+
+    async def _query_failure(self, session_id: str, error: WorkflowQueryFailedError) -> ApplicationError:
+        """What a failed query says.
+
+        The SDK passes on the text, which may be encoded.  The whole failure is there where a workflow task
+        failed for a query, and is not where the query's handler, or an interceptor, raised.
+        """
+        context = WorkflowSerializationContext(
+            namespace=self._client.namespace, workflow_id=self.handle(session_id).id
+        )
+        cause, detail = error.__context__, QueryFailedFailure()
+        for each in cause.grpc_status.details if isinstance(cause, RPCError) else ():
+            if each.Unpack(detail) and detail.HasField("failure"):
+                said = await read_failure(self._client.data_converter, detail.failure, context)
+                if isinstance(said, UnreadableFailureError):
+                    return ApplicationError(error.message, type=said.type)
+                if isinstance(said, ApplicationError):
+                    return said
+        return ApplicationError(error.message)
+
+    async def _check_refused(self, session_id: str, said: ApplicationError) -> None:
+        """A query failed: was it refused, by this text or one that cannot be read, or will none be answered?
+
+        Raises:
+            ForeignDeploymentError: The session is another deployment's.
+            SessionTerminatedError: It came with events of a run that was terminated, and always will.
+        """
+        foreign = errors.ForeignDeploymentError.__name__
+        if said.message.startswith(f"{foreign}: "):
+            raise typed(foreign, said.message.removeprefix(f"{foreign}: "))
+        with contextlib.suppress(RPCError):
+            found = await self.describe(session_id)
+            if _came_too_early(said) and (ended := _CLOSED_HARD.get(found.status)):
+                raise SessionTerminatedError(
+                    f"session {session_id!r}: its run {ended} with events that no "
+                    "worker has run, and tells nothing any more; its stores have what it saved, and ask "
+                    "starts it again"
+                )
+
+    @contextlib.asynccontextmanager
+    async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
+        """One deadline for all that a call does: also for what comes before its update, and after it.
+
+        Inside, nothing is given up earlier because no worker is there: one may come.
+
+        Raises:
+            TimeoutError: Time is up; told as `until` tells it.
+        """
+        limit, outside = asyncio.timeout(timeout), _BOUNDED.set(True)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(await self._timed_out(session_id, update, timeout)) from None
+        finally:
+            _BOUNDED.reset(outside)
+
+    async def until(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any],
+        start: SessionInput | None,
+        timeout: float,
+    ) -> Any:
+        """Repeat one update under the same id until it has a final result or time is up.
+
+        Raises:
+            InvalidRequestError: It waits for a turn of the session whose tool asks for it.
+            TimeoutError: Time is up.
+        """
+        if _awaits_turn(update, argument):
+            self._refuse_own_tool(session_id, update)
+        deadline = time.monotonic() + timeout
+        began = time.time()
+        update_id = _update_id(update, argument)
+        async with self._place(session_id, argument), self.diagnosis.logged(self.handle(session_id).id):
+            for attempt in range(1_000_000):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(await self._timed_out(session_id, update, timeout))
+                try:
+                    wait = min(left, _LONGEST_CALL)
+                    result = await self._once(
+                        session_id, update, argument, result_type, start, wait, update_id
+                    )
+                except _Again as again:
+                    if again.ended:
+                        await self._check_alive(session_id, began)
+                    if again.gone and start is None:
+                        raise errors.SessionNotFoundError(
+                            f"session {session_id!r} is not running; name the agent to start it with"
+                        ) from again
+                else:
+                    if not _moved(result):
+                        return result
+                    update_id = _update_id(update, argument)
+                await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    def _refuse_own_tool(self, session_id: str, update: str) -> None:
+        """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
+
+        A sub-agent's tool keeps the turns of all sessions above it waiting; by ids that hold a hash, nobody
+        knows which these are.
+
+        Raises:
+            InvalidRequestError: This is such a tool.
+        """
+        if not activity.in_activity():
+            return
+        info, name = activity.info(), self._deployment.name
+        below, caller = child_workflow_prefix(session_id, name), info.workflow_id or ""
+        is_own = caller == workflow_id(session_id, name)
+        is_below = below is not None and caller.startswith(below)
+        if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
+            raise InvalidRequestError(
+                f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
+                "tool, so it can't be waited for from it; use send, or ask another session"
+            )
+
+    def _place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
+        """A place among this client's messages; an answer to a call does not wait for one."""
+        if not isinstance(argument, UserMessage):
+            return nullcontext()
+        return self._slots.setdefault(session_id, _Slots(self._slots, session_id))
+
+    async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
+        """That there was no result in time, and why, as far as the session or the server can tell."""
+        said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
+        seen = await self._seen(session_id)
+        reasons = [] if seen is None else [_waits_for(seen.pending), told(seen.failing)]
+        reasons = [*filter(None, [*reasons, await self.diagnosis.why(self.handle(session_id).id)])]
+        if seen is None and not reasons:
+            reasons = ["the session did not answer a query either"]
+        return "; ".join([said, *reasons])
+
+    async def _seen(self, session_id: str) -> SessionInfo | None:
+        """What the session tells, None if it does not.  It explains an error, and is none."""
+        try:
+            return await self.look(session_id, 1.0)
+        except (RPCError, HelixError):
+            return None
+
+    async def _once(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any],
+        start: SessionInput | None,
+        left: float,
+        update_id: str | None,
+    ) -> Any:
+        """A plain update first: it costs less, and a run is there more often than not."""
+        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": timedelta(seconds=left)}
+        if update_id is not None:
+            options["id"] = update_id
+        try:
+            async with asyncio.timeout(left):
+                try:
+                    return await self.handle(session_id).execute_update(update, argument, **options)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.NOT_FOUND or start is None:
+                        raise
+                return await self._with_start(session_id, update, argument, start, options)
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # The SDK has put an error of its own in the place of our caller's cancel.
+                raise asyncio.CancelledError from error
+            raise _Again("no answer in time") from error
+        except WorkflowUpdateFailedError as error:
+            raise _failed(error) from error
+        except RPCError as error:
+            check_namespace(self._client, error)
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise _Again("not running", ended=True, gone=True) from error
+            if error.status in PASSING:
+                raise _Again(error.status.name) from error
+            raise
+
+    async def _with_start(
+        self, session_id: str, update: str, argument: Any, start: SessionInput, options: dict[str, Any]
+    ) -> Any:
+        operation = WithStartWorkflowOperation(
+            SessionWorkflow.run,
+            start,
+            id=workflow_id(session_id, self._deployment.name),
+            task_queue=self._task_queue,
+            memo=memo_of(self._deployment),
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            search_attributes=self._found_by(start),
+        )
+        try:
+            return await self._client.execute_update_with_start_workflow(
+                update, argument, start_workflow_operation=operation, **options
+            )
+        finally:
+            # Its future holds the start's outcome; unread, it is reported as never retrieved.
+            await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
+
+    def _found_by(self, start: SessionInput) -> TypedSearchAttributes:
+        return TypedSearchAttributes(
+            [
+                SearchAttributePair(key, start.metadata[name])
+                for name, key in self._search_attributes.items()
+                if name in start.metadata
+            ]
+        )
+
+    async def _check_alive(self, session_id: str, since: float) -> None:
+        """A run that ended under us may be followed by another; one that was terminated is not.
+
+        Raises:
+            SessionTerminatedError: It was terminated, or timed out, after we began to wait.
+        """
+        try:
+            described = await self.handle(session_id).describe()
+        except RPCError as error:
+            if error.status in {RPCStatusCode.NOT_FOUND, *PASSING}:
+                return
+            raise
+        closed = described.close_time.timestamp() if described.close_time else 0.0
+        if (ended := _CLOSED_HARD.get(described.status)) and closed >= since:
+            raise SessionTerminatedError(
+                f"session {session_id!r}: its run {ended} while we waited; ask again with the same message id"
+            )
+
+    async def if_running(
+        self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
+    ) -> Any:
+        """What a session that runs answers to one update; None where none runs.
+
+        Raises:
+            TimeoutError: It did not answer in time, or the server took no more updates for it.
+        """
+        update_id, deadline = uuid.uuid4().hex, time.monotonic() + CONTROL_SECONDS
+        for attempt in range(1_000_000):
+            left = deadline - time.monotonic()
+            try:
+                result = await self._if_running(session_id, update, argument, result_type, update_id, left)
+                if not _moved(result):
+                    return result
+                update_id = uuid.uuid4().hex
+                raise _Again("its run goes on as new")
+            except _Again as again:
+                wait = min(0.05 * 2 ** min(attempt, 5), left)
+                if wait <= 0:
+                    raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from again
+                await asyncio.sleep(wait)
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    async def _if_running(
+        self,
+        session_id: str,
+        update: str,
+        argument: Any,
+        result_type: type[Any] | None,
+        update_id: str,
+        left: float,
+    ) -> Any:
+        arguments = () if argument is None else (argument,)
+        options: dict[str, Any] = {"id": update_id, "rpc_timeout": timedelta(seconds=max(left, 0.001))}
+        if result_type is not None:
+            options["result_type"] = result_type
+        try:
+            return await self.handle(session_id).execute_update(update, *arguments, **options)
+        except RPCError as error:
+            check_namespace(self._client, error)
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            if error.status in PASSING:
+                raise _Again(error.status.name) from error
+            raise
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                # The SDK has put an error of its own in the place of our caller's cancel.
+                raise asyncio.CancelledError from error
+            raise _Again("no answer in time") from error
+        except WorkflowUpdateFailedError as error:
+            if _type_of(error) == _ENDED_UNDER_US:
+                return None
+            raise _failed(error) from error
+
+
+class _Slots:
+    """At most so many asks of this client for one session; forgets itself when nobody asks."""
+
+    def __init__(self, every: "dict[str, _Slots]", session_id: str) -> None:
+        self._every, self._session_id, self._users = every, session_id, 0
+        self._semaphore = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+    async def __aenter__(self) -> None:
+        self._users += 1
+        try:
+            await self._semaphore.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._semaphore.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            self._every.pop(self._session_id, None)
+
+
+def _waits_for(pending: Sequence[PendingCall]) -> str:
+    """What messages queue up behind: calls without an answer, and not their arguments, which are content."""
+    if not pending:
+        return ""
+    named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
+    more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
+    return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+
+
+def is_bounded() -> bool:
+    """Whether this runs inside `Updates.within`, which ends it in time."""
+    return _BOUNDED.get()
+
+
+def _awaits_turn(update: str, argument: object) -> bool:
+    """Whether an update has its result only once the turn that runs has ended."""
+    if isinstance(argument, SubmitInput):
+        return argument.wait or argument.call == RESUME
+    return update in {"ask", "take_back"}
+
+
+def _update_id(update: str, argument: Any) -> str | None:
+    """Another for each call, and after each "moved"; sessions know messages by their own id.
+
+    A run that has ended still gives its outcome of an update it knows: under one id a session that was
+    cancelled or interrupted would say so for ever.
+    """
+    if isinstance(argument, SubmitInput):
+        return f"{update}/{argument.by}/{uuid.uuid4().hex[:8]}"
+    return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}" if isinstance(argument, UserMessage) else None
+
+
+def _moved(result: object) -> bool:
+    if isinstance(result, bool):
+        return not result  # of `set_properties`
+    if isinstance(result, AskResult):
+        return result.status is AskStatus.MOVED
+    if isinstance(result, SendResult):
+        return not result.accepted
+    if isinstance(result, StopResult):
+        return result.moved
+    if isinstance(result, SubmitReply):
+        return result.submission is None and result.result is None
+    return isinstance(result, RewindResult) and not result.done and result.error is None
+
+
+def _type_of(error: WorkflowUpdateFailedError) -> str | None:
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None
+
+
+def _failed(error: WorkflowUpdateFailedError) -> Exception:
+    if _type_of(error) == _ENDED_UNDER_US:
+        return _Again("its run ended", ended=True)
+    if _type_of(error) == _NOT_TAKEN_UP:
+        return _Again("no worker took it up")
+    if isinstance(error.cause, ApplicationError) and error.cause.type:
+        return typed(error.cause.type, error.cause.message)
+    return error
+
+
+def _came_too_early(said: ApplicationError) -> bool:
+    return said.type == TaskNotDoneError.__name__ or said.message == TASK_NOT_DONE
+
+
+def typed(kind: str, message: str) -> Exception:
+    """The error of that name, as another process raised it."""
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, HelixError):
+        return found(message)
+    return TimeoutError(message) if kind == TimeoutError.__name__ else InvalidRequestError(message)
+
+
+def error_of(text: str) -> Exception:
+    """The error that a workflow has told as its type and its message."""
+    kind, _, message = text.partition(": ")
+    return typed(kind, message if hasattr(errors, kind) else text)
+
+
+def root_error(error: BaseException) -> BaseException:
+    """The typed error at the bottom of what Temporal wrapped, or the error itself."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ApplicationError) and cause.type and hasattr(errors, cause.type):
+            return typed(cause.type, cause.message)
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    return error

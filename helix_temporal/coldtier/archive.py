@@ -1,0 +1,348 @@
+"""I/O of the cold tier: manifests and segments of one bucket, verified on the way in."""
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeVar
+
+from helix_temporal.blobs import BlobStore, ConditionFailedError
+from helix_temporal.coldtier.format import (
+    MAX_SEGMENT_RAW,
+    Layout,
+    Manifest,
+    SegmentRef,
+    decode_index,
+    decode_manifest,
+    decode_segment,
+    deflate,
+    encode_manifest,
+    inflate,
+    split_segment,
+)
+from helix_temporal.coldtier.plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
+from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.records import Packed, Record, pack, unpack
+from helix_temporal.stores.protocols.threads import Progress, no_progress
+
+T = TypeVar("T")
+
+PARALLEL: Final = 8
+"""Objects moved at once for one thread."""
+OFFLOAD_BYTES: Final = 256 * 1024
+"""Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
+REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+"""Memory for the manifests that a worker remembers: thousands of short threads, a hundred of the largest."""
+
+
+class Stored(NamedTuple):
+    """A manifest and the etag that the next commit names; ``etag`` is None where none exists."""
+
+    etag: str | None
+    manifest: Manifest
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one operation moved; ``refused`` counts swaps of the manifest that were answered with 412."""
+
+    puts: int = 0
+    gets: int = 0
+    uploaded: int = 0
+    refused: int = 0
+
+
+class SegmentGoneError(Exception):
+    """A segment vanished while it was read: the manifest that named it is outdated, or it is damage."""
+
+
+class Archive:
+    """Manifests, segments and large slices of all threads below one prefix."""
+
+    def __init__(self, blobs: BlobStore, layout: Layout, key: bytes | None = None) -> None:
+        self.blobs, self.layout, self.key = blobs, layout, key
+        self._remembered: OrderedDict[str, Stored] = OrderedDict()
+        self._remembered_bytes = 0
+
+    # -- manifests
+
+    async def manifest(self, thread_id: str, traffic: Traffic | None = None) -> Stored:
+        """Read a manifest; of a thread that has none, an empty one.
+
+        Raises:
+            ArchiveCorruptError, UnsupportedFormatError: It is not one this version can trust.
+        """
+        blob = await self.blobs.get(self.layout.manifest(thread_id))
+        if traffic:
+            traffic.gets += 1
+        if blob is None:
+            self.forget(thread_id)
+            return Stored(None, Manifest(thread_id))
+        return self._remember(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
+
+    async def with_manifest(self, thread_id: str, use: Callable[[Manifest], Awaitable[T]]) -> T:
+        """What ``use`` makes of the manifest; of a newer one if its objects were collected meanwhile.
+
+        Raises:
+            ArchiveCorruptError: An object is missing, and the manifest still names it.
+        """
+        incomplete = ""
+        while True:
+            manifest = (await self.manifest(thread_id)).manifest
+            try:
+                return await use(manifest)
+            except SegmentGoneError as gone:
+                if incomplete == manifest.nonce:
+                    raise missing(thread_id, gone) from gone
+                incomplete = manifest.nonce
+
+    def remembered(self, thread_id: str) -> Stored | None:
+        """The manifest as this worker last saw or wrote it; may be outdated."""
+        return self._remembered.get(thread_id)
+
+    def forget(self, thread_id: str) -> None:
+        """The remembered manifest turned out to be outdated."""
+        stored = self._remembered.pop(thread_id, None)
+        if stored is not None:
+            self._remembered_bytes -= _size_in_memory(stored.manifest)
+
+    def _remember(self, stored: Stored) -> Stored:
+        thread_id = stored.manifest.thread_id
+        self.forget(thread_id)
+        self._remembered[thread_id] = stored
+        self._remembered_bytes += _size_in_memory(stored.manifest)
+        while self._remembered_bytes > REMEMBERED_BYTES and len(self._remembered) > 1:
+            self.forget(next(iter(self._remembered)))
+        return stored
+
+    @staticmethod
+    def nonce() -> str:
+        """Makes each manifest's bytes, and so its etag, unique."""
+        return secrets.token_hex(8)
+
+    async def commit(
+        self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress = no_progress
+    ) -> None:
+        """Write a plan's objects, then swap the manifest in.
+
+        Where there is none yet, one that only names the thread may precede the objects: `named`.
+
+        Raises:
+            ConditionFailedError: The manifest was not ``over`` any more, as far as the answer tells:
+                it may be our own success.  Read back.
+            StoreUnavailableError: Unclear outcome.  Read back.
+        """
+        thread_id = plan.manifest.thread_id
+        if plan.objects:
+            over = await self.named(over, traffic)
+        for number, draft in enumerate(plan.objects):
+            key = (self.layout.index if draft.area == "idx" else self.layout.segment)(thread_id, draft.ref)
+            # Named by content and generation: what an earlier attempt wrote is what we would write.
+            if key not in progress.finished:
+                await self._create(key, draft.data)
+                traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
+            progress("put", number, len(draft.data), key)
+        self.forget(thread_id)
+        key = self.layout.manifest(thread_id)
+        traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(plan.body)
+        try:
+            etag = await self.blobs.put(key, plan.body, create=over.etag is None, if_match=over.etag)
+        except ConditionFailedError:
+            traffic.refused += 1
+            raise
+        self._remember(Stored(etag, plan.manifest))
+
+    async def named(self, stored: Stored, traffic: Traffic) -> Stored:
+        """``stored``, or the manifest that this writes to say whose the objects are that follow it.
+
+        Keys of a long id hold a hash: what a writer left that died before its own manifest could not be
+        told from anything else, and would never be collected.  The one written here says that no thread
+        is there, like the one that garbage collection leaves.
+
+        Raises:
+            ConditionFailedError, StoreUnavailableError: As `commit`.
+        """
+        thread_id = stored.manifest.thread_id
+        if stored.etag is not None or self.layout.tells(thread_id):
+            return stored
+        nobody = replace(stored.manifest, nonce=self.nonce())
+        await self.commit(self.alone(nobody), stored, traffic)
+        return self._remembered[thread_id]
+
+    async def committed(
+        self, plan: Plan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
+    ) -> bool:
+        """As `commit`; false where it is not certain that this plan is what is there now."""
+        try:
+            await self.commit(plan, over, traffic or Traffic(), progress)
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return False
+        return True
+
+    def alone(self, manifest: Manifest) -> Plan:
+        """A plan that writes no other object."""
+        return Plan((), manifest, encode_manifest(manifest, self.key))
+
+    async def _create(self, key: str, data: bytes) -> None:
+        try:
+            await self.blobs.put(key, data, create=True)
+        except ConditionFailedError:
+            # Named by its content: what is there is what we would write.
+            return
+
+    # -- segments
+
+    async def records(
+        self, thread_id: str, refs: Sequence[SegmentRef], progress: Progress = no_progress
+    ) -> list[Record]:
+        """The messages of adjacent segments, read in parallel.
+
+        Raises:
+            SegmentGoneError: One is not there.
+            ArchiveCorruptError: One is damaged.
+        """
+        parts = await self._segments(thread_id, refs, decode_segment, progress)
+        return [record for part in parts for record in part]
+
+    async def packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
+        """All messages from a position on, as bytes to be copied.
+
+        Raises:
+            SegmentGoneError, ArchiveCorruptError: As `records`.
+        """
+        refs = await self.refs(manifest, start)
+        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        first = refs[0].first if refs else manifest.inline_first
+        pieces = [piece for part in parts for piece in part]
+        return Packed([*pieces, *(pack((record,)) for record in manifest.inline)][start - first :])
+
+    async def _segments(
+        self,
+        thread_id: str,
+        refs: Sequence[SegmentRef],
+        decode: Callable[[SegmentRef, bytes], Sequence[T]],
+        progress: Progress,
+    ) -> list[Sequence[T]]:
+        limit = asyncio.Semaphore(PARALLEL)
+
+        async def one(number: int, ref: SegmentRef) -> Sequence[T]:
+            async with limit:
+                data = await self._object(self.layout.segment(thread_id, ref))
+                offload = ref.raw_size > OFFLOAD_BYTES
+                part = await asyncio.to_thread(decode, ref, data) if offload else decode(ref, data)
+            progress("get", number, ref.size)
+            return part
+
+        return await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
+
+    async def _object(self, key: str) -> bytes:
+        blob = await self.blobs.get(key)
+        if blob is None:
+            raise SegmentGoneError(key)
+        return blob.data
+
+    async def indexed(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
+        """The segments that the index lists."""
+        if manifest.index is None:
+            return ()
+        data = await self._object(self.layout.index(manifest.thread_id, manifest.index))
+        return decode_index(manifest.index, data)
+
+    async def refs(self, manifest: Manifest, from_position: int = 0) -> tuple[SegmentRef, ...]:
+        """All segments that hold messages from a position on; reads the index only if it must."""
+        refs = manifest.segments
+        if manifest.index is not None and from_position < manifest.index.stop:
+            refs = (*await self.indexed(manifest), *refs)
+        return tuple(ref for ref in refs if ref.stop > from_position)
+
+    async def read(
+        self, manifest: Manifest, start: int, stop: int, progress: Progress = no_progress
+    ) -> list[Record]:
+        """Messages ``start <= position < stop`` of the archive."""
+        refs = [ref for ref in await self.refs(manifest, start) if ref.first < stop]
+        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        pieces = [piece for part in parts for piece in part]
+        first = refs[0].first if refs else manifest.inline_first
+        # Of a segment with thousands of messages a page may want a few: only those are decoded.
+        found = unpack(b"".join(pieces[start - first : stop - first]))
+        inline = manifest.inline[max(start - manifest.inline_first, 0) :]
+        return [*found, *inline][: stop - start]
+
+    async def id_before(self, manifest: Manifest, position: int) -> str | None:
+        """Id of the message before ``position``; None beyond the archive's head."""
+        if position == manifest.head.position:
+            return manifest.head.last_id
+        if position == 0:
+            return ""
+        if position > manifest.head.position:
+            return None
+        inline = manifest.record_at(position - 1)
+        return inline.id if inline else (await self.read(manifest, position - 1, position))[0].id
+
+    async def cut(self, manifest: Manifest, position: int) -> Log:
+        """The archive's parts below a position; reads what the cut splits."""
+        log = whole_log(manifest)
+        if manifest.index is not None and position < manifest.index.stop:
+            log = Log(None, (*await self.indexed(manifest), *manifest.segments), manifest.inline)
+        ref = straddled(log.segments, position)
+        split = await self.records(manifest.thread_id, [ref]) if ref else ()
+        return cut_log(log, position, split)
+
+    # -- slices
+
+    async def store_slice(self, thread_id: str, gen: int, data: bytes, traffic: Traffic) -> tuple[bytes, str]:
+        """What a manifest says of a slice: its bytes, or the name of the object that holds them."""
+        if len(data) <= SLICE_INLINE_MAX:
+            return data, ""
+        name = f"g{gen}.{hashlib.sha256(data).hexdigest()}.{len(data)}"
+        packed = deflate(data)
+        await self._create(self.layout.state(thread_id, name), packed)
+        traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(packed)
+        return b"", name
+
+    async def slice(self, manifest: Manifest) -> bytes:
+        """The slice's bytes.
+
+        Raises:
+            ArchiveCorruptError: Its object is damaged.
+        """
+        if not manifest.slice_object:
+            return manifest.slice
+        _, digest, size = manifest.slice_object.split(".")
+        packed = await self._object(self.layout.state(manifest.thread_id, manifest.slice_object))
+        data = inflate(packed, int(size), "state slice")
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ArchiveCorruptError(
+                f"thread {manifest.thread_id!r}: the state slice's checksum does not match"
+            )
+        return data
+
+
+def _size_in_memory(manifest: Manifest) -> int:
+    """About how many bytes a manifest takes: its messages and slice, and Python's objects around them."""
+    messages = sum(200 + len(record.id) + len(record.body) for record in manifest.inline)
+    return 1500 + 300 * len(manifest.segments) + messages + len(manifest.slice)
+
+
+def check_slice(data: bytes) -> None:
+    """Refuse a state that could be written but not be read again.
+
+    Raises:
+        TooLargeError: It is larger than a segment.
+    """
+    check_size(len(data), MAX_SEGMENT_RAW, "state slice")
+
+
+def unclear(error: Exception) -> bool:
+    """Whether a failed commit may have happened after all, so that reading back decides."""
+    return isinstance(error, ConditionFailedError | StoreUnavailableError)
+
+
+def missing(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:
+    """The error for an object that the manifest names, read twice, and that is not there."""
+    return ArchiveCorruptError(f"thread {thread_id!r}: object {gone} is named by the manifest and missing")

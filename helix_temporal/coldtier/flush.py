@@ -1,0 +1,572 @@
+"""Flush: archive what is hot, by compare-and-swap, and know for certain that it is there."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.format import Manifest
+from helix_temporal.coldtier.plan import Log, Plan, plan_commit, whole_log
+from helix_temporal.errors import (
+    ColdRegressedError,
+    ColdTierBehindError,
+    FencedError,
+    HeadMovedError,
+    HelixError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Record, size_of
+from helix_temporal.stores.protocols.hot import (
+    NEVER_ARCHIVED,
+    SINCE_ARCHIVED,
+    Appended,
+    HotHeader,
+    HotSnapshot,
+    HotTier,
+    StepAppend,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    OpenThread,
+    Progress,
+    no_progress,
+)
+from helix_temporal.stores.threads.fences import (
+    check_adapter,
+    check_existence,
+    check_hot_epoch,
+    check_same_owner,
+    taken,
+)
+
+
+def check_regressed(hot: HotSnapshot | None, archive: Manifest) -> None:
+    """Refuse an archive that holds less than the hot tier has seen in it.
+
+    Raises:
+        ColdRegressedError: It was deleted, or an older copy was restored.
+    """
+    if hot is None or hot.header.archived == NEVER_ARCHIVED or hot.header.epoch < archive.epoch:
+        return
+    if hot.header.epoch > archive.epoch or hot.header.archived > archive.head.position:
+        raise ColdRegressedError(
+            f"thread {archive.thread_id!r}: the archive stands at {archive.head.position} (epoch "
+            f"{archive.epoch}), but {hot.header.archived} messages (epoch {hot.header.epoch}) were seen in "
+            "it; restore its objects, nothing was written"
+        )
+
+
+def hot_id_before(hot: HotSnapshot, position: int) -> str | None:
+    """Id of the message before ``position`` as the hot record knows it, None if it does not."""
+    if position == hot.header.head.position:
+        return hot.header.head.last_id
+    if position == hot.header.base.position:
+        return hot.header.base.last_id
+    at = position - 1 - hot.first
+    return hot.records[at].id if 0 <= at < len(hot.records) else None
+
+
+def continues(hot: HotSnapshot | None, archive: Manifest) -> bool:
+    """Whether hot may go on from the archive: same message at its last position, epoch not lower."""
+    # Over a tombstone nothing goes on: a hot copy is what a late hydrate left there.
+    if hot is None or hot.header.deleted or archive.deleted or hot.header.epoch < archive.epoch:
+        return False
+    end = archive.head.position
+    if archive.is_absent:
+        return hot.header.base.position == 0
+    if archive.closed and hot.header.epoch == archive.epoch and hot.header.head != archive.head:
+        return False  # what a late attempt added to a copy that did not know of the closing
+    return hot.header.head.position >= end and hot_id_before(hot, end) == archive.head.last_id
+
+
+def beyond(hot: HotSnapshot, position: int) -> tuple[Record, ...]:
+    """The hot records from ``position`` on."""
+    return hot.records[max(0, position - hot.first) :]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushDecision:
+    """Write ``records`` after the archive's head with the fields of ``header``; or nothing is left to do."""
+
+    done: bool
+    records: tuple[Record, ...] = ()
+    header: HotHeader | None = None
+
+
+def decide_flush(
+    request: FlushThread, hot: HotSnapshot | None, archive: Manifest, *, archive_holds_mine: bool
+) -> FlushDecision:
+    """What a flush must write.
+
+    Raises:
+        FencedError: A newer epoch has the thread, or this one is closed.
+        HeadMovedError: The record is not what the caller knows.
+        ColdRegressedError: The archive went back.
+        ThreadNotFoundError: There is neither a record nor an archive.
+    """
+    _check_archive_epoch(request, hot, archive)
+    if archive.closed and archive.epoch == request.epoch:
+        # Closing archived all there was; but it may not have been the end that it is now.
+        return FlushDecision(done=archive.ended or not (request.closes and request.ends))
+    closed = archive.closed or not request.closes
+    if (
+        archive_holds_mine
+        and request.mine is not None
+        and closed
+        and (not request.commits or archive.committed >= _position(request.mine))
+    ):
+        return FlushDecision(done=True)
+    if hot is None or (archive.deleted and archive.epoch == request.epoch):
+        return _without_hot(request, archive, archive_holds_mine)
+    header = hot.header
+    check_hot_epoch(header, request.epoch, closing=request.closes)
+    _check_state(request, max(header.slice_version, archive.slice_version))
+    if not continues(hot, archive) or header.slice_version < archive.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: the hot record at {header.head.position} (state "
+            f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
+            f"{archive.slice_version}); open it again"
+        )
+    _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
+    same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
+    nothing_new = same and header.committed <= archive.committed
+    return FlushDecision(nothing_new and closed, beyond(hot, archive.head.position), header)
+
+
+def _position(head: Head | None) -> int:
+    return head.position if head else 0
+
+
+def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
+    if archive.epoch > request.epoch:
+        raise FencedError(
+            f"thread {request.thread_id!r}: epoch {archive.epoch} has it, {request.epoch} is out",
+            held=request.epoch,
+            current=archive.epoch,
+        )
+    if archive.epoch == request.epoch and archive.closed and not request.closes:
+        raise FencedError(f"thread {request.thread_id!r}: epoch {request.epoch} is closed")
+    check_regressed(hot, archive)
+    if archive.epoch < request.epoch and hot is None:
+        if archive.is_absent:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r}: neither hot nor archived")
+        raise ColdRegressedError(
+            f"thread {request.thread_id!r}: the archive has epoch {archive.epoch}, but {request.epoch} was "
+            "opened in it; restore its objects, nothing was written"
+        )
+
+
+def _check_state(request: FlushThread, version: int) -> None:
+    """Refuse to call a state archived that was lost before it was."""
+    if version < request.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: state {request.slice_version} was saved, and the newest that is "
+            f"there is {version}; save it again"
+        )
+
+
+def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
+    _check_state(request, archive.slice_version)
+    wanted = request.mine or request.known
+    if wanted is not None and not archive_holds_mine:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
+            f"hold the message before {wanted.position}; open it again"
+        )
+    return FlushDecision(done=archive.closed or not request.closes)
+
+
+def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
+    mine, header = request.mine or request.known, hot.header
+    if mine is None:
+        return
+    known = hot_id_before(hot, mine.position)
+    behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
+    # What is too old to be in the snapshot is archived, if it is there at all.
+    if behind or (known != mine.last_id if known is not None else not archive_holds_mine):
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
+            f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
+        )
+
+
+def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
+    """Whether a hot record is the thread, rather than a leftover of a deleted or older one."""
+    return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
+
+
+def check_open(
+    request: OpenThread, hot: HotHeader | None, archive: Manifest, *, legacy: bool = False
+) -> bool:
+    """Whether the archive already shows this open's success; False if it is still to be committed.
+
+    ``legacy``: there is a version 1 snapshot to go on from.
+
+    Raises:
+        FencedError, ThreadExistsError, ThreadNotFoundError, InvalidRequestError: As `ThreadStore.open`.
+    """
+    highest = max(archive.epoch, hot.epoch if hot else 0)
+    if highest > request.epoch:
+        raise taken(request, highest)
+    if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
+        raise taken(request, hot.epoch)
+    if archive.epoch == request.epoch:
+        if archive.owner != request.owner or archive.deleted:
+            raise taken(request, archive.epoch)
+        return True
+    alive = hot if is_alive(hot, archive) else None
+    # Who opens again had it open in this format: an old snapshot can't be what it knew.
+    legacy = legacy and request.reopen is None
+    check_existence(request, exists=not archive.is_absent or alive is not None or legacy)
+    if not archive.is_absent:
+        check_same_owner(request, archive.owner)
+        check_adapter(request, archive.adapter)
+    elif alive is not None:
+        check_same_owner(request, alive.owner)
+        check_adapter(request, alive.adapter)
+    return False
+
+
+THREADS: Final = 3
+"""So many different threads must fail in a row."""
+PAUSE_SECONDS: Final = 1.0
+"""While it is open one step in so many seconds tries the archive."""
+
+
+class Breaker:
+    """Keeps steps from waiting for an archive that answers nobody.
+
+    A slow or failed PUT of one thread says nothing of another.  The breaker opens when `THREADS` different
+    threads have failed and none has succeeded meanwhile; the next success, of whatever thread, closes it.
+    """
+
+    def __init__(self) -> None:
+        self._failed: set[str] = set()
+        self._next_try = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps go without the archive."""
+        return len(self._failed) >= THREADS
+
+    def allows(self, now: float) -> bool:
+        """Whether a step may try the archive; while it is open this counts as the try."""
+        if not self.is_open:
+            return True
+        if now < self._next_try:
+            return False
+        self._next_try = now + PAUSE_SECONDS
+        return True
+
+    def fail(self, thread_id: str, now: float) -> None:
+        """A try for this thread failed."""
+        if not self.is_open:
+            self._failed.add(thread_id)
+            self._next_try = now + PAUSE_SECONDS
+
+    def succeed(self) -> None:
+        """The archive has answered, whatever it said."""
+        self._failed.clear()
+
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 60
+STEP_SECONDS: Final = 2.0
+BACKLOG_SECONDS: Final = 60.0
+
+
+async def back_off(attempt: int) -> None:
+    """Wait a little, longer each time and never the same for two contenders."""
+    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.02 * 2**attempt, 2.0))  # noqa: S311 (jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much may be hot and unarchived before turns are refused."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    max_seconds: float = 3600.0
+
+
+class Flushing:
+    """The flush half of the tiered thread store."""
+
+    def __init__(
+        self,
+        hot: HotTier,
+        archive: Archive,
+        backlog: Backlog,
+        clock: Callable[[], float] = time.time,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        self._hot, self._archive, self._backlog, self._clock = hot, archive, backlog, clock
+        self._step_seconds = step_seconds
+        self.breaker = Breaker()
+        self._failed_by = ""
+
+    async def flush(
+        self,
+        request: FlushThread,
+        progress: Progress = no_progress,
+        *,
+        first_try: HotSnapshot | None = None,
+        traffic: Traffic | None = None,
+    ) -> FlushReceipt:
+        """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
+        traffic, hot, incomplete = traffic or Traffic(), first_try, None
+        stored = self._archive.remembered(request.thread_id)
+        for attempt in range(TRIES):
+            # Hot before the manifest: the other way round an archive that grew meanwhile would
+            # look as if it had gone back.
+            fresh = hot is None and stored is None
+            hot = hot or await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            stored = stored or await self._archive.manifest(request.thread_id, traffic)
+            manifest = None
+            try:
+                manifest = await self._try(request, hot, stored, traffic, progress)
+            except SegmentGoneError as gone:
+                if incomplete == stored.manifest.nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = stored.manifest.nonce
+            except HelixError:
+                # Judged on a remembered manifest or on a part of the hot record: look again.
+                if fresh:
+                    raise
+            if manifest is not None:
+                return _receipt(manifest, hot, traffic)
+            self._archive.forget(request.thread_id)
+            stored = hot = None
+            if fresh:
+                await back_off(attempt)
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
+
+    async def _try(
+        self,
+        request: FlushThread,
+        hot: HotSnapshot | None,
+        stored: Stored,
+        traffic: Traffic,
+        progress: Progress,
+    ) -> Manifest | None:
+        """The manifest that holds what was asked for; None if it is unclear whether one does."""
+        decision = await self._decide(request, hot, stored.manifest)
+        if decision.done:
+            return stored.manifest
+        try:
+            plan = await self._plan(request, decision, stored.manifest, traffic)
+            await self._archive.commit(plan, stored, traffic, progress)
+        except Exception as error:
+            if not unclear(error):
+                raise
+            return None
+        return plan.manifest
+
+    async def _decide(
+        self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
+    ) -> FlushDecision:
+        mine = request.mine or request.known
+        holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
+        return decide_flush(request, hot, archive, archive_holds_mine=holds)
+
+    async def _plan(
+        self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
+    ) -> Plan:
+        log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
+        changes: dict[str, Any] = {
+            "closed": request.closes or archive.closed,
+            "ended": (request.closes and request.ends) or archive.ended,
+        }
+        if decision.header is not None:
+            changes |= await self._from_hot(decision.header, archive, traffic)
+        return plan_commit(
+            archive,
+            log,
+            decision.records,
+            nonce=self._archive.nonce(),
+            key=self._archive.key,
+            head_before=EMPTY if archive.is_absent else archive.head,
+            **changes,
+        )
+
+    async def _from_hot(self, header: HotHeader, archive: Manifest, traffic: Traffic) -> dict[str, Any]:
+        changes: dict[str, Any] = {
+            "committed": max(header.committed, archive.committed),
+            "adapter": header.adapter or archive.adapter,
+        }
+        if archive.is_absent:
+            changes |= {"epoch": header.epoch, "owner": header.owner, "born": header.born}
+            changes |= {"origin": header.origin, "deleted": False}
+        if header.slice_version != archive.slice_version or archive.is_absent:
+            data, name = await self._archive.store_slice(header.thread_id, archive.gen, header.slice, traffic)
+            changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
+        return changes
+
+    async def settle(self, thread_id: str) -> None:
+        """Archive what is hot, under the record's own epoch, before the archive is copied.
+
+        A leftover that does not continue the archive is let lie: the archive is what the thread is.
+        """
+        header = await self._hot.header(thread_id)
+        if header is None or header.deleted:
+            return
+        try:
+            await self.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
+        except (FencedError, HeadMovedError) as error:
+            logger.info("thread %s: taken from its archive alone: %s", thread_id, error)
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """Archive the step that was just appended; an archive that is down is a receipt, not an error.
+
+        One try of a few seconds, none while the `Breaker` is open.
+
+        Raises:
+            FencedError, HeadMovedError: As flush.
+            StoreUnavailableError: It refused the swap and then did not say why: somebody else may have
+                the thread, or hot may have been rolled back, so the step cannot be called done.
+        """
+        header, traffic = appended.header, Traffic()
+        if not self.breaker.allows(self._clock()):
+            reason = f"not tried: steps of {THREADS} or more threads failed, none succeeded; the last: "
+            return replace(_not_archived(header, reason + self._failed_by), tried=False)
+        request, first_try = _of_step(step, appended)
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                receipt = await self.flush(request, first_try=first_try, traffic=traffic)
+        except (StoreUnavailableError, TimeoutError) as error:
+            self.breaker.fail(step.thread_id, self._clock())
+            if traffic.refused:
+                raise StoreUnavailableError(
+                    f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
+                ) from error
+            self._failed_by = f"{type(error).__name__}: the archive did not answer"
+            if isinstance(error, TimeoutError):
+                self._failed_by += f" within {self._step_seconds:g} s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
+            return _not_archived(header, self._failed_by)
+        except (FencedError, HeadMovedError):
+            self.breaker.succeed()
+            raise
+        if traffic.puts or traffic.gets:
+            self.breaker.succeed()
+        return receipt
+
+    async def confirm(self, step: StepAppend, appended: Appended) -> None:
+        """As `ThreadStore.confirm_step`, for a step that is the first behind what is known to be archived.
+
+        Nothing archived is behind it now, so that nothing drops the record until it has been archived:
+        one look is enough for it and for all that follow.
+
+        Raises:
+            FencedError, HeadMovedError: As flush.
+            StoreUnavailableError: The archive did not answer; it cannot be told.
+        """
+        request, hot = _of_step(step, appended)
+        if hot is not None:
+            try:
+                await self._look(request, hot)
+            except HelixError as error:
+                if error.retryable:
+                    raise
+                # Judged on a part of the record.
+            else:
+                return
+        await self._look(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
+
+    async def _look(self, request: FlushThread, hot: HotSnapshot | None) -> None:
+        async def decide(archive: Manifest) -> FlushDecision:
+            return await self._decide(request, hot, archive)
+
+        await self._archive.with_manifest(request.thread_id, decide)
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_head`."""
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                archive = (await self._archive.manifest(thread_id)).manifest
+        except (StoreUnavailableError, TimeoutError):
+            logger.warning("thread %s: tried again without a look at its archive, which is down", thread_id)
+            return
+        if archive.epoch == epoch and archive.head.position > head.position:
+            raise HeadMovedError(
+                f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the record is at "
+                f"{head.position} and went back to an older copy; open it again",
+                thread_id=thread_id,
+            )
+
+    async def check_backlog(self, header: HotHeader) -> None:
+        """Archive now what has waited too long, and refuse new work if that fails.
+
+        Raises:
+            ColdTierBehindError: More than the allowed bytes are unarchived, or for longer than allowed,
+                and the archive does not take them.
+            FencedError, HeadMovedError: As flush.
+        """
+        if not self._behind(header):
+            return
+        # The hint in the header lags by a step, so this mostly finds nothing left to do; with
+        # ``flush="exit"`` it is what keeps a long session from running away from its archive.
+        try:
+            async with asyncio.timeout(BACKLOG_SECONDS):
+                await self.flush(FlushThread(header.thread_id, header.epoch))
+        except (StoreUnavailableError, TimeoutError) as error:
+            raise self._too_far_behind(header) from error
+
+    def _too_far_behind(self, header: HotHeader) -> ColdTierBehindError:
+        return ColdTierBehindError(
+            f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not "
+            f"archived since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
+            f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"
+        )
+
+    def _behind(self, header: HotHeader) -> bool:
+        if header.archived == NEVER_ARCHIVED:
+            return False
+        waiting = self._clock() - header.unarchived_since / 1000 if header.unarchived_since else 0.0
+        pending = header.size - header.archived_size
+        return pending > self._backlog.max_bytes or waiting > self._backlog.max_seconds
+
+
+def _of_step(step: StepAppend, appended: Appended) -> tuple[FlushThread, HotSnapshot | None]:
+    """What must be archived of a step, and the part of the record that it is, if it is the record's end."""
+    header = appended.header
+    # The first answer may have asked for tools where ours ended the turn.
+    commits = step.commits and header.committed >= appended.head.position
+    request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
+    if appended.head != header.head:
+        return request, None
+    # The record starts, as far as this looks, with the step itself.
+    own = replace(header, base=step.head)
+    return request, HotSnapshot(own, step.head.position, appended.records)
+
+
+def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
+    pending = (
+        size_of(hot.records[manifest.head.position - hot.first :]) if hot and _ahead(hot, manifest) else 0
+    )
+    return FlushReceipt(
+        FlushStatus.ARCHIVED,
+        head=manifest.head,
+        committed=manifest.committed,
+        version=manifest.version,
+        segments=len(manifest.segments),
+        puts=traffic.puts,
+        gets=traffic.gets,
+        uploaded=traffic.uploaded,
+        pending_bytes=pending,
+    )
+
+
+def _ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
+    return hot.header.head.position > manifest.head.position >= hot.first
+
+
+def _not_archived(header: HotHeader, reason: str) -> FlushReceipt:
+    pending = header.size - header.archived_size if header.archived != NEVER_ARCHIVED else header.size
+    return FlushReceipt(FlushStatus.UNAVAILABLE, pending_bytes=max(pending, 0), reason=reason)

@@ -1,0 +1,163 @@
+"""Fork: segments are copied on the server, one manifest makes the new thread."""
+
+from dataclasses import replace
+from typing import Final
+
+from helix_temporal.blobs import ConditionFailedError
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.flush import Flushing, back_off
+from helix_temporal.coldtier.format import Manifest, encode_index, size_before
+from helix_temporal.coldtier.plan import Draft, Log, Plan, plan_commit
+from helix_temporal.errors import (
+    FencedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after
+from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
+from helix_temporal.stores.threads.hot_only import first_answer, origin_of
+
+TRIES: Final = 20
+
+
+class Forking:
+    """The fork half of the tiered thread store."""
+
+    def __init__(self, archive: Archive, flushing: Flushing) -> None:
+        self._archive, self._flushing = archive, flushing
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ForkedThread:
+        """As `ThreadStore.fork`."""
+        traffic, incomplete = Traffic(), ""
+        for attempt in range(TRIES):
+            target = await self._archive.manifest(request.target_id, traffic)
+            if not target.manifest.is_absent:
+                return first_answer(request, target.manifest.origin)
+            _check_deleted(request, target.manifest)
+            await self._flushing.settle(request.source_id)
+            source = (await self._archive.manifest(request.source_id, traffic)).manifest
+            try:
+                cut = await self._cut(request, source)
+                target = await self._archive.named(target, traffic)
+                plan = await self._plan(request, source, target, cut, transform, traffic, progress)
+                await self._archive.commit(plan, target, traffic, progress)
+            except SegmentGoneError as gone:
+                if incomplete == source.nonce:
+                    raise missing(request.source_id, gone) from gone
+                incomplete = source.nonce
+                continue
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                await back_off(attempt)
+                continue
+            return first_answer(request, plan.manifest.origin)
+        raise StoreUnavailableError(f"thread {request.target_id!r}: not forked in {TRIES} tries")
+
+    async def forked(self, request: ForkThread) -> ForkedThread | None:
+        """What an earlier attempt of this fork answered, None if there was none.
+
+        Raises:
+            ThreadExistsError: The target was made by something else.
+        """
+        target = (await self._archive.manifest(request.target_id)).manifest
+        return None if target.is_absent else first_answer(request, target.origin)
+
+    async def _plan(
+        self,
+        request: ForkThread,
+        source: Manifest,
+        target: Stored,
+        cut: Head,
+        transform: Transform | None,
+        traffic: Traffic,
+        progress: Progress,
+    ) -> Plan:
+        gen = target.manifest.gen
+        drafts: tuple[Draft, ...] = ()
+        new: tuple[Record, ...] = ()
+        if transform is not None:
+            before = await self._archive.read(source, 0, cut.position, progress)
+            log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
+        else:
+            log = await self._archive.cut(source, cut.position)
+            log, drafts = await self._copy(source, request.target_id, log, gen, progress)
+        head = head_after(cut, new)
+        slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
+        data, name = await self._archive.store_slice(request.target_id, gen, slice_bytes, traffic)
+        base = replace(Manifest(request.target_id), version=target.manifest.version, gen=gen)
+        forked = ForkedThread(
+            request.source_id, request.target_id, request.epoch, request.owner, head, head.position,
+            1 if slice_bytes else 0, source.adapter,
+            size_before(replace(base, index=log.index), log.segments, (*log.inline, *new)),
+        )  # fmt: skip
+        plan = plan_commit(
+            base, log, new,
+            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut,
+            epoch=request.epoch, owner=request.owner, born=request.epoch, closed=False,
+            committed=head.position, slice=data, slice_object=name,
+            slice_version=forked.slice_version, adapter=forked.adapter, origin=origin_of(forked),
+        )  # fmt: skip
+        return replace(plan, objects=(*drafts, *plan.objects))
+
+    async def _cut(self, request: ForkThread, source: Manifest) -> Head:
+        if source.is_absent:
+            raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
+        position = source.committed if request.at is None else request.at
+        if not 0 <= position <= source.committed:
+            raise InvalidRequestError(
+                f"thread {request.source_id!r}: fork at {position}, but {source.committed} are committed"
+            )
+        around = await self._archive.read(source, max(0, position - 1), min(position + 1, source.committed))
+        before = around[0] if position else None
+        after = around[-1] if position < source.committed else None
+        if (before and before.kind == Kind.CALLS) or (after and after.kind == Kind.RESULT):
+            raise InvalidRequestError(
+                f"thread {request.source_id!r}: position {position} is between a tool call and its result"
+            )
+        return Head(position=position, last_id=before.id if before else "")
+
+    async def _copy(
+        self, source: Manifest, target_id: str, log: Log, gen: int, progress: Progress
+    ) -> tuple[Log, tuple[Draft, ...]]:
+        """The log as the target's own, named by the target's generation as everything that is written.
+
+        Under its old name a copy could be one that garbage collection of the target has on its list.
+        """
+        indexed = await self._archive.indexed(source) if log.index is not None else ()
+        copies = []
+        for number, ref in enumerate((*indexed, *log.segments)):
+            copies.append(replace(ref, gen=gen))
+            target = self._archive.layout.segment(target_id, copies[-1])
+            await self._copy_one(self._archive.layout.segment(source.thread_id, ref), target, progress)
+            progress("copy", number, ref.size, target)
+        listed, direct = copies[: len(indexed)], tuple(copies[len(indexed) :])
+        if not listed:
+            return Log(None, direct, log.inline), ()
+        draft = Draft("idx", *encode_index(listed, gen))
+        return Log(draft.ref, direct, log.inline), (draft,)
+
+    async def _copy_one(self, source: str, target: str, progress: Progress) -> None:
+        if target in progress.finished:
+            return
+        try:
+            await self._archive.blobs.copy(source, target)
+        except ConditionFailedError as error:
+            raise SegmentGoneError(source) from error
+
+
+def _check_deleted(request: ForkThread, target: Manifest) -> None:
+    """Refuse to revive a target that was deleted after this fork was scheduled.
+
+    Raises:
+        FencedError: It was.
+    """
+    if target.deleted and target.epoch >= request.epoch:
+        raise FencedError(
+            f"thread {request.target_id!r}: it was deleted after this fork was scheduled; fork again",
+            held=request.epoch,
+            current=target.epoch,
+        )

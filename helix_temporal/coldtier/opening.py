@@ -1,0 +1,568 @@
+"""Open and hydrate: take the epoch in the manifest, then make the hot record a copy of it."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing
+from helix_temporal.coldtier.flush import (
+    Backlog,
+    Flushing,
+    back_off,
+    beyond,
+    check_open,
+    check_regressed,
+    continues,
+    is_alive,
+)
+from helix_temporal.coldtier.format import Legacy, Manifest
+from helix_temporal.coldtier.plan import TAIL_MESSAGES, Log, Plan, plan_commit, tail_start, whole_log
+from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
+from helix_temporal.errors import (
+    ConflictError,
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Record, head_after
+from helix_temporal.stores.protocols.hot import (
+    SINCE_ARCHIVED,
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotSnapshot,
+    HotTier,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushThread,
+    OpenedThread,
+    OpenThread,
+    Progress,
+    Reopen,
+    no_progress,
+)
+from helix_temporal.stores.threads.fences import Place, check_adapter, kept_after_known
+
+TRIES: Final = 60
+TAIL_BYTES: Final = 8 * 1024 * 1024
+UNBOUNDED: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an open goes on from: the archive, and behind it what hot had beyond (if hot continues it)."""
+
+    archive: Manifest
+    extra: tuple[Record, ...]
+    committed: int
+    head: Head
+    hot: HotHeader | None = None
+    legacy: Legacy | None = None
+    slice: bytes = b""
+    slice_version: int = 0
+    adapter: str = ""
+
+
+class Opening:
+    """The open half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
+        self._hot, self._archive, self._legacy = hot, archive, legacy
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        traffic, incomplete = Traffic(), None
+        for attempt in range(TRIES):
+            hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            stored = await self._archive.manifest(request.thread_id, traffic)
+            header = hot.header if hot else None
+            try:
+                old = await self._old(request, header, stored.manifest)
+                if check_open(request, header, stored.manifest, legacy=old is not None):
+                    return await self._ready(request, hot, stored.manifest, progress)
+                check_regressed(hot, stored.manifest)
+                base = await self._base(request, hot, stored.manifest, old)
+                cut = (await self._place(request, base)).cut
+                base = await self._rewritten(request, base, cut)
+                plan = await self._plan(request, base, cut, traffic)
+                if not await self._fence(header):
+                    continue
+                if not await self._archive.committed(plan, stored, traffic, progress):
+                    await back_off(attempt)
+                    continue
+                return await self._adopt(request, base, plan.manifest, progress)
+            except SegmentGoneError as gone:
+                if incomplete == stored.manifest.nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = stored.manifest.nonce
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    async def _fence(self, seen: HotHeader | None) -> bool:
+        """Shut the old epoch in the hot tier, and tell whether the record is still what was looked at.
+
+        An append between our look and our swap would be acknowledged and then cut, where steps are not
+        archived at once: ``flush="exit"``, or an archive that its worker found down.
+        """
+        if seen is None or seen.deleted:
+            return True
+        if not seen.closed:
+            await self._hot.close_epoch(seen.thread_id, seen.epoch)
+        return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
+
+    # -- what the open goes on from
+
+    async def _old(
+        self, request: OpenThread, hot: HotHeader | None, archive: Manifest
+    ) -> LegacySnapshot | None:
+        """The version 1 snapshot that becomes this thread's beginning, if there is one."""
+        if self._legacy is None:
+            return None
+        if archive.legacy is not None:
+            await self._legacy.check_unchanged(archive.legacy)
+        if archive.version > 0 or is_alive(hot, archive):
+            return None
+        return await self._legacy.load(request.thread_id, request.adapter)
+
+    async def _base(
+        self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
+    ) -> Base:
+        if hot is not None and continues(hot, archive):
+            return await self._both(hot, archive)
+        if archive.is_absent:
+            return self._new(request, archive, old)
+        return Base(
+            archive, (), archive.committed, archive.head, None, archive.legacy,
+            archive.slice, archive.slice_version, archive.adapter,
+        )  # fmt: skip
+
+    async def _both(self, hot: HotSnapshot, archive: Manifest) -> Base:
+        """The archive and what hot has beyond; after a roll-back either may have the newer state."""
+        header = hot.header
+        data, version = header.slice, header.slice_version
+        if version < archive.slice_version:
+            data, version = await self._archive.slice(archive), archive.slice_version
+        committed = max(header.committed, archive.committed)
+        return Base(
+            archive, beyond(hot, archive.head.position), committed, header.head, header, archive.legacy,
+            data, version, header.adapter or archive.adapter,
+        )  # fmt: skip
+
+    def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> Base:
+        if old is None:
+            version = 1 if request.slice else 0
+            adapter = request.adapter or request.begun_with
+            return Base(archive, (), 0, EMPTY, None, None, request.slice, version, adapter)
+        check_adapter(request, old.adapter)
+        end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
+        return Base(
+            archive, old.records, end.position, end, None, old.origin,
+            old.slice, 1 if old.slice else 0, old.adapter,
+        )  # fmt: skip
+
+    # -- where it cuts
+
+    async def _id_before(self, base: Base, position: int) -> str | None:
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        if start < position <= start + len(base.extra):
+            return base.extra[position - 1 - start].id
+        if base.archive.is_absent:
+            return "" if position == 0 else None
+        return await self._archive.id_before(base.archive, position)
+
+    async def _holds(self, base: Base, head: Head) -> bool:
+        return (
+            head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
+        )
+
+    async def _place(self, request: OpenThread, base: Base) -> Place:
+        if request.rewind_to is not None:
+            cut = await self._rewind(request.rewind_to, request, base)
+        elif request.reopen is not None:
+            return await self._reopened(request.reopen, base)
+        else:
+            cut = await self._kept(request, base) or await self._finished(base)
+        return Place(cut, cut)
+
+    async def _reopened(self, reopen: Reopen, base: Base) -> Place:
+        """What is committed stays: only a rewind cuts it."""
+        if reopen.known is None:
+            return Place(base.head, await self._finished(base))
+        if await self._holds(base, reopen.known):
+            end = await self._after_known(reopen, reopen.known, base)
+            if base.committed <= end.position:
+                return Place(base.head if reopen.reset else end, reopen.known)
+        elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
+            return Place(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
+        return Place(base.head, await self._finished(base))
+
+    async def _finished(self, base: Base) -> Head:
+        return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
+
+    async def _kept(self, request: OpenThread, base: Base) -> Head | None:
+        """The end of a turn that waits for somebody."""
+        if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
+            return None
+        if base.archive.ended:
+            return None  # its execution was cancelled, or failed: nobody was told that it waits
+        kept = request.keeps(await self._slice(base))
+        if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
+            return None
+        return kept
+
+    async def _slice(self, base: Base) -> bytes:
+        """The slice that the open goes on from, wherever it is."""
+        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
+            return await self._archive.slice(base.archive)
+        return base.slice
+
+    async def _rewritten(self, request: OpenThread, base: Base, cut: Head) -> Base:
+        if request.rewrites is None or (base.archive.is_absent and base.hot is None):
+            return base
+        data = await self._slice(base)
+        born = _born(request, base) if base.archive.is_absent else base.archive.born
+        changed = request.rewrites(data, cut, born)
+        if changed == data:
+            return base
+        return replace(base, slice=changed, slice_version=base.slice_version + 1)
+
+    async def _after_known(self, reopen: Reopen, known: Head, base: Base) -> Head:
+        first = known.position
+        stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
+        after += base.extra[max(first - start, 0) : max(stop - start, 0)]
+        kept = kept_after_known(reopen, after, base.committed)
+        return base.head if kept is None else head_after(known, after[:kept])
+
+    async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
+        if to.position > base.committed:
+            raise InvalidRequestError(
+                f"thread {request.thread_id!r}: rewind to {to.position}, but only "
+                f"{base.committed} are committed"
+            )
+        if not await self._holds(base, to):
+            raise HeadMovedError(f"thread {request.thread_id!r}: position {to.position} has another message")
+        return to
+
+    async def _plan(self, request: OpenThread, base: Base, cut: Head, traffic: Traffic) -> Plan:
+        start = 0 if base.archive.is_absent else base.archive.head.position
+        log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
+        if cut.position < start:
+            log = await self._archive.cut(base.archive, cut.position)
+        new = (*base.extra[: max(0, cut.position - start)], *request.records)
+        end = cut.position + len(request.records)
+        changes: dict[str, Any] = {
+            "epoch": request.epoch,
+            "owner": request.owner,
+            "closed": False,
+            "ended": False,
+            "committed": end if request.records else min(base.committed, cut.position),
+            "adapter": base.adapter,
+            "legacy": base.legacy,
+            "cut": base.head.position - cut.position,
+            "deleted": False,
+            "slice_version": base.slice_version,
+        }
+        if base.archive.is_absent:
+            origin = base.hot.origin if base.hot is not None else ""
+            changes |= {"born": _born(request, base), "origin": origin}
+        if base.archive.is_absent or base.slice_version != base.archive.slice_version:
+            data, name = await self._archive.store_slice(
+                request.thread_id, base.archive.gen, base.slice, traffic
+            )
+            changes |= {"slice": data, "slice_object": name}
+        return plan_commit(
+            base.archive, log, new,
+            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut, **changes,
+        )  # fmt: skip
+
+    # -- the hot copy
+
+    async def _adopt(
+        self, request: OpenThread, base: Base, archive: Manifest, progress: Progress
+    ) -> OpenedThread:
+        """Hot was what the archive was made of: change its header rather than send it all again."""
+        keep, at = archive.head.position - len(request.records), await self._at(request, _cold(archive))
+        if base.hot is not None and base.hot.base.position <= min(keep, at.position):
+            header = await self._hot.rebase(
+                Rebase(
+                    expected=(base.hot.epoch, base.hot.head),
+                    header=self._header(archive, base.hot.base, base.hot.base_size, base.slice),
+                    keep=keep,
+                    records=request.records,
+                )
+            )
+            if header is not None:
+                return _opened(header, archive, at)
+        return await self._ready(request, None, archive, progress)
+
+    async def _ready(
+        self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
+    ) -> OpenedThread:
+        if hot is not None and hot.header.epoch == archive.epoch and continues(hot, archive):
+            return _opened(hot.header, archive, await self._at(request, await self._both(hot, archive)))
+        at = await self._at(request, _cold(archive))
+        # The step that is under way there may stand already.
+        header = await self._install(archive, progress, replace=True, back_to=at.position)
+        return _opened(header, archive, at)
+
+    async def _at(self, request: OpenThread, base: Base) -> Head:
+        if request.reopen is not None and request.rewind_to is None:
+            return (await self._reopened(request.reopen, base)).at
+        # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+        return await self._kept(request, base) or await self._finished(base)
+
+    async def _install(
+        self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int
+    ) -> HotHeader:
+        # A step that stands already is looked for at its head: that must be held, too.
+        start = min(tail_start(archive, TAIL_MESSAGES, TAIL_BYTES), max(0, back_to - 1))
+        records = await self._archive.packed(archive, start, progress)
+        base = EMPTY
+        if start == archive.head.position:
+            base = archive.head
+        elif start > 0:
+            # The first message is read for its id alone: a record must know what comes before it.
+            base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
+        below = archive.size - sum(map(len, records.pieces))
+        header = self._header(archive, base, below, await self._archive.slice(archive))
+        return await self._hot.install(header, records, replace=replace)
+
+    @staticmethod
+    def _header(archive: Manifest, base: Head, base_size: int, data: bytes) -> HotHeader:
+        return HotHeader(
+            thread_id=archive.thread_id,
+            epoch=archive.epoch,
+            owner=archive.owner,
+            head=archive.head,
+            committed=archive.committed,
+            base=base,
+            closed=archive.closed,
+            slice=data,
+            slice_version=archive.slice_version,
+            adapter=archive.adapter,
+            size=archive.size,
+            base_size=base_size,
+            archived=archive.head.position,
+            archived_size=archive.size,
+            born=archive.born,
+            cut=archive.cut,
+        )
+
+    async def hydrate(
+        self, thread_id: str, epoch: int, progress: Progress = no_progress, *, back_to: int = UNBOUNDED
+    ) -> HotHeader:
+        """As `ThreadStore.hydrate`: the newest messages, and all from ``back_to`` on (0: the whole thread).
+
+        Raises:
+            FencedError: Another epoch has the thread, or this one is closed.
+            HeadMovedError: The archive is from before the caller's open.
+        """
+        before: Stored | None = None
+        while True:
+            stored = await self._archive.manifest(thread_id)
+            self._check_own(stored.manifest, epoch)
+            try:
+                return await self._install(stored.manifest, progress, replace=False, back_to=back_to)
+            except SegmentGoneError as gone:
+                if before is not None and before.etag == stored.etag:
+                    raise missing(thread_id, gone) from gone
+                before = stored
+
+    @staticmethod
+    def _check_own(archive: Manifest, epoch: int) -> None:
+        if archive.is_absent and archive.epoch <= epoch:
+            raise ThreadNotFoundError(f"thread {archive.thread_id!r} is not archived")
+        if archive.epoch > epoch:
+            raise FencedError(
+                f"thread {archive.thread_id!r}: epoch {archive.epoch} has it, {epoch} is out",
+                held=epoch,
+                current=archive.epoch,
+            )
+        if archive.epoch < epoch:
+            raise HeadMovedError(f"thread {archive.thread_id!r}: the archive has epoch {archive.epoch}")
+        if archive.closed:
+            raise FencedError(f"thread {archive.thread_id!r}: epoch {epoch} is closed")
+
+
+def _cold(archive: Manifest) -> Base:
+    """What is archived, and nothing behind it."""
+    return Base(archive, (), archive.committed, archive.head, slice_version=archive.slice_version)
+
+
+def _born(request: OpenThread, base: Base) -> int:
+    """The epoch that created the thread; 0 if it was there before there was an archive."""
+    if base.hot is not None:
+        return base.hot.born
+    return 0 if base.legacy is not None else request.epoch
+
+
+def _opened(header: HotHeader, archive: Manifest, at: Head) -> OpenedThread:
+    return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut, at=at)
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class MendedHot:
+    """`HotTier` around another one: a call that finds a record damaged drops the record and is made again.
+
+    The record then comes back from the archive, as one does that the server lost.  Only a record that the
+    archive holds whole is dropped.  What is not archived yet is archived first; where that cannot be read,
+    the record stays as it is, and the error is the caller's.
+
+    Raises (every method):
+        StoreCorruptError: The record is damaged, and holds something that the archive lacks.
+    """
+
+    def __init__(self, inner: HotTier, archive: Archive) -> None:
+        self._inner, self._archive = inner, archive
+        # Over the damaged record itself: a flush in here must not lead here again.
+        self._flushing = Flushing(inner, archive, Backlog())
+
+    async def header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.header`."""
+        return await self._sound(thread_id, lambda: self._inner.header(thread_id))
+
+    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.snapshot`."""
+        return await self._sound(thread_id, lambda: self._inner.snapshot(thread_id, since))
+
+    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.page`."""
+        return await self._sound(thread_id, lambda: self._inner.page(thread_id, wanted))
+
+    async def step_view(
+        self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView | None:
+        """See `HotTier.step_view`."""
+        return await self._sound(
+            thread_id,
+            lambda: self._inner.step_view(
+                thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
+            ),
+        )
+
+    async def append(self, step: StepAppend) -> Appended | None:
+        """See `HotTier.append`."""
+        return await self._sound(step.thread_id, lambda: self._inner.append(step))
+
+    async def rebase(self, change: Rebase) -> HotHeader | None:
+        """See `HotTier.rebase`."""
+        return await self._sound(change.header.thread_id, lambda: self._inner.rebase(change))
+
+    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+        """See `HotTier.install`."""
+        return await self._sound(
+            header.thread_id, lambda: self._inner.install(header, records, replace=replace)
+        )
+
+    async def evict(
+        self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
+    ) -> Eviction:
+        """See `HotTier.evict`."""
+        return await self._sound(
+            thread_id, lambda: self._inner.evict(thread_id, epoch, archived, warm_ttl=warm_ttl)
+        )
+
+    async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
+        """See `HotTier.trim`."""
+        return await self._sound(thread_id, lambda: self._inner.trim(thread_id, epoch, archived, keep_from))
+
+    async def close_epoch(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.close_epoch`."""
+        await self._sound(thread_id, lambda: self._inner.close_epoch(thread_id, epoch))
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
+        """See `HotTier.save_slice`."""
+        return await self._sound(
+            thread_id, lambda: self._inner.save_slice(thread_id, epoch, data, expected_version)
+        )
+
+    async def drop(self, thread_id: str, epoch: int) -> None:
+        """See `HotTier.drop`."""
+        await self._sound(thread_id, lambda: self._inner.drop(thread_id, epoch))
+
+    async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
+        """See `HotTier.drop_damaged`."""
+        return await self._inner.drop_damaged(thread_id, archived, slice_)
+
+    def scan(self) -> AsyncIterator[str]:
+        """See `HotTier.scan`."""
+        return self._inner.scan()
+
+    async def check(self) -> None:
+        """See `HotTier.check`."""
+        await self._inner.check()
+
+    async def close(self) -> None:
+        """See `HotTier.close`."""
+        await self._inner.close()
+
+    async def _sound(self, thread_id: str, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except StoreCorruptError as error:
+            if not await self._drop(thread_id):
+                raise
+            logger.warning(
+                "thread %s: its hot record was dropped, to come from the archive: %s", thread_id, error
+            )
+        return await call()
+
+    async def _drop(self, thread_id: str) -> bool:
+        """Drop a damaged record, if the archive holds it; whether it is gone."""
+        archive = (await self._archive.manifest(thread_id)).manifest
+        if archive.is_absent:
+            return False
+        try:
+            if await self._evicted(archive):
+                return True
+        except StoreCorruptError:
+            slice_ = await self._archive.slice(archive)
+            return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
+        return await self._archived_and_evicted(archive)
+
+    async def _evicted(self, archive: Manifest) -> bool:
+        outcome = await self._inner.evict(archive.thread_id, archive.epoch, archive.archived)
+        return outcome is not Eviction.NEWER
+
+    async def _archived_and_evicted(self, archive: Manifest) -> bool:
+        """The damage may lie below what the archive lacks: then that can be read and archived."""
+        thread_id = archive.thread_id
+        try:
+            rest = await self._inner.snapshot(thread_id, archive.head.position)
+            if rest is None:
+                return True
+            request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)
+            await self._flushing.flush(request, first_try=_beyond(rest, archive))
+        except (StoreCorruptError, ConflictError):
+            return False
+        return await self._evicted((await self._archive.manifest(thread_id)).manifest)
+
+
+def _beyond(rest: HotSnapshot, archive: Manifest) -> HotSnapshot | None:
+    """The messages beyond the archive, where the header says that they follow it.
+
+    The message before them, which would show it, may be the damaged one.
+    """
+    header = rest.header
+    follows = (header.epoch, header.archived, header.archived_size) == (
+        archive.epoch,
+        archive.head.position,
+        archive.size,
+    )
+    if not follows or rest.first != archive.head.position:
+        return None
+    return replace(rest, header=replace(header, base=archive.head))

@@ -1,0 +1,257 @@
+"""Pure: what a commit writes, what a cut needs, what compaction merges.  No I/O, no clock, no chance."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from helix_temporal.coldtier.format import (
+    MAX_SEGMENT_RAW,
+    Manifest,
+    SegmentRef,
+    deflate,
+    encode_index,
+    encode_manifest,
+    encode_segment,
+    segment_of,
+    size_before,
+)
+from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of
+
+INLINE_MAX: Final = 16 * 1024
+"""Bytes of the inline frame; beyond it the inline messages become a segment."""
+INLINE_RAW_MAX: Final = 256 * 1024
+"""Packed bytes of the inline messages: each flush packs them anew, and a reader inflates them at once."""
+SLICE_INLINE_MAX: Final = 256 * 1024
+TAIL_MESSAGES: Final = 400
+"""The newest messages stay in small segments, so that opening a long thread reads little."""
+TAIL_SEGMENT_MESSAGES: Final = 128
+BULK_SEGMENT_RAW: Final = 8 * 1024 * 1024
+SMALL_RAW: Final = 16 * 1024
+FAN_OUT: Final = 4
+MAX_MERGED: Final = 8
+MIN_GROWTH: Final = 3
+"""A merge makes at least so many times the largest segment in it: that keeps its cost logarithmic."""
+DIRECT_MAX: Final = 16
+"""Segments that a manifest names itself; older ones are listed in the index object."""
+DIRECT_KEPT: Final = 12
+DIRECT_LIMIT: Final = 64
+"""A commit that would name more lists the oldest in an index itself, rather than wait for compaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The parts of an archive that a commit goes on from."""
+
+    index: SegmentRef | None
+    segments: tuple[SegmentRef, ...]
+    inline: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An object to be created before the manifest names it."""
+
+    area: str
+    ref: SegmentRef
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Objects first, then the manifest, whose bytes are ``body``."""
+
+    objects: tuple[Draft, ...]
+    manifest: Manifest
+    body: bytes
+
+
+def whole_log(manifest: Manifest) -> Log:
+    """All of the archive."""
+    return Log(manifest.index, manifest.segments, manifest.inline)
+
+
+def straddled(segments: Sequence[SegmentRef], cut: int) -> SegmentRef | None:
+    """The segment that a cut splits: its messages below the cut must be read and written anew."""
+    return next((ref for ref in segments if ref.first < cut < ref.stop), None)
+
+
+def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
+    """The part of a log below ``cut``; ``split`` holds the messages of the straddled segment.
+
+    The index must have been expanded into segments if the cut lies inside it.
+    """
+    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    if cut >= ends:
+        return replace(log, inline=log.inline[: cut - ends])
+    kept = tuple(ref for ref in log.segments if ref.stop <= cut)
+    ref = straddled(log.segments, cut)
+    return Log(log.index, kept, tuple(split[: cut - ref.first]) if ref else ())
+
+
+def plan_commit(
+    base: Manifest,
+    log: Log,
+    new: Sequence[Record],
+    *,
+    nonce: str,
+    key: bytes | None = None,
+    head_before: Head = EMPTY,
+    **changes: Any,
+) -> Plan:
+    """The next manifest: ``log``, then ``new``, with other fields changed as named.
+
+    ``head_before`` is the head of ``log``; it is needed only when nothing follows.
+    """
+    inline = (*log.inline, *new)
+    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    last_id = inline[-1].id if inline else head_before.last_id
+    head = Head(position=ends + len(inline), last_id=last_id)
+    size = size_before(replace(base, index=log.index), log.segments, inline)
+    manifest = base.next(
+        nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
+    )
+    raw = pack(inline)
+    frame = deflate(raw) if len(raw) <= INLINE_RAW_MAX else None
+    drafts: list[Draft] = []
+    if frame is None or len(frame) > INLINE_MAX:
+        drafts = list(_spill(inline, ends, head.position, base.gen, raw, frame))
+        frame = None
+        refs = (*log.segments, *(draft.ref for draft in drafts))
+        manifest = replace(manifest, segments=refs, inline=())
+    manifest, listed = _listed(manifest)
+    return Plan((*drafts, *listed), manifest, encode_manifest(manifest, key, frame))
+
+
+def _listed(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
+    """With far too many direct segments and no index yet: one for the oldest, which needs no read."""
+    if manifest.index is not None or len(manifest.segments) <= DIRECT_LIMIT:
+        return manifest, ()
+    draft = Draft("idx", *encode_index(manifest.segments[:-DIRECT_KEPT], manifest.gen))
+    return replace(manifest, index=draft.ref, segments=manifest.segments[-DIRECT_KEPT:]), (draft,)
+
+
+def _spill(
+    records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes | None
+) -> Iterator[Draft]:
+    """Segments of these records: small ones for the newest, larger ones for a bulk of old ones."""
+    if len(records) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
+        data = deflate(raw) if frame is None else frame
+        yield Draft("seg", *segment_of(data, len(raw), first, first + len(records) - 1, gen))
+        return
+    for run in _runs(records, first, head - TAIL_MESSAGES):
+        yield Draft("seg", *encode_segment(run, first, gen))
+        first += len(run)
+
+
+def _runs(records: Sequence[Record], first: int, bulk_ends: int) -> Iterator[Sequence[Record]]:
+    start, size = 0, 0
+    for at, record in enumerate(records):
+        in_tail = first + start >= bulk_ends
+        full = at - start >= TAIL_SEGMENT_MESSAGES if in_tail else first + at == bulk_ends
+        if at > start and (full or size + size_of([record]) > BULK_SEGMENT_RAW):
+            yield records[start:at]
+            start, size = at, 0
+        size += size_of([record])
+    if start < len(records):
+        yield records[start:]
+
+
+def tail_start(manifest: Manifest, messages: int, max_bytes: int) -> int:
+    """From which position on to read so that the newest ``messages`` are there, or ``max_bytes`` of them."""
+    start, size = manifest.inline_first, size_of(manifest.inline)
+    for ref in reversed(manifest.segments):
+        if manifest.head.position - start >= messages or (size and size + ref.raw_size > max_bytes):
+            break
+        start, size = ref.first, size + ref.raw_size
+    return start
+
+
+def level(ref: SegmentRef) -> int:
+    """Size class of a segment: each is four times the one below."""
+    return ((ref.raw_size // SMALL_RAW).bit_length() + 1) // 2
+
+
+def mergeable(
+    segments: Sequence[SegmentRef], head: int, max_raw: int = MAX_SEGMENT_RAW
+) -> tuple[int, int] | None:
+    """The first run of adjacent segments worth merging, as a slice of ``segments``; None if there is none.
+
+    ``max_raw`` bounds the packed bytes of the run.
+
+    Merging goes by size classes, so each byte is rewritten a logarithmic number of times.  Segments
+    among the newest messages are merged only into ones that stay small.
+    """
+    for limit in range(level_of_raw(MAX_SEGMENT_RAW) + 1):
+        start = 0
+        for at in range(len(segments) + 1):
+            if at < len(segments) and level(segments[at]) <= limit:
+                continue
+            found = _fitting(segments[start:at], head, min(max_raw, MAX_SEGMENT_RAW))
+            if found:
+                return start + found[0], start + found[1]
+            start = at + 1
+    return None
+
+
+def level_of_raw(raw_size: int) -> int:
+    """Size class of so many packed bytes."""
+    return ((raw_size // SMALL_RAW).bit_length() + 1) // 2
+
+
+def _fitting(segments: Sequence[SegmentRef], head: int, max_raw: int) -> tuple[int, int] | None:
+    for first in range(len(segments) - FAN_OUT + 1):
+        for last in range(min(len(segments), first + MAX_MERGED), first + FAN_OUT - 1, -1):
+            if _allowed(segments[first:last], head, max_raw):
+                return first, last
+    return None
+
+
+def _allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> bool:
+    messages = run[-1].stop - run[0].first
+    old = run[-1].stop <= head - TAIL_MESSAGES
+    sizes = [ref.raw_size for ref in run]
+    return MIN_GROWTH * max(sizes) <= sum(sizes) <= max_raw and (old or messages <= TAIL_SEGMENT_MESSAGES)
+
+
+def plan_merge(
+    manifest: Manifest,
+    run: tuple[int, int],
+    records: Sequence[Record],
+    *,
+    nonce: str,
+    key: bytes | None = None,
+) -> Plan:
+    """One segment in place of a run of them; same messages, same range."""
+    start, stop = run
+    ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
+    segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
+    merged = manifest.next(nonce, segments=segments)
+    return Plan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
+
+
+def overflow(manifest: Manifest) -> tuple[tuple[SegmentRef, ...], tuple[SegmentRef, ...]]:
+    """The oldest direct segments, which belong into the index now, and the ones that stay."""
+    if len(manifest.segments) <= DIRECT_MAX:
+        return (), manifest.segments
+    return manifest.segments[:-DIRECT_KEPT], manifest.segments[-DIRECT_KEPT:]
+
+
+def plan_index(
+    manifest: Manifest,
+    listed: Sequence[SegmentRef],
+    kept: tuple[SegmentRef, ...],
+    *,
+    run: tuple[int, int] | None = None,
+    records: Sequence[Record] = (),
+    nonce: str,
+    key: bytes | None = None,
+) -> Plan:
+    """An index of ``listed``, a run of which may become one segment; ``kept`` follow it directly."""
+    drafts: list[Draft] = []
+    if run is not None:
+        ref, data = encode_segment(records, listed[run[0]].first, manifest.gen)
+        drafts.append(Draft("seg", ref, data))
+        listed = (*listed[: run[0]], ref, *listed[run[1] :])
+    drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
+    changed = manifest.next(nonce, index=drafts[-1].ref, segments=kept)
+    return Plan(tuple(drafts), changed, encode_manifest(changed, key))

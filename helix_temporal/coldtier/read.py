@@ -1,0 +1,234 @@
+"""Reads: pages from wherever the messages are, without making a thread hot."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, missing
+from helix_temporal.coldtier.flush import is_alive
+from helix_temporal.coldtier.format import Manifest, SegmentRef
+from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.models.records import Head, Record, size_of
+from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
+from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadFacts
+
+Run = tuple[int, tuple[Record, ...]]
+"""Consecutive messages and the position of the first."""
+
+
+TRIES: Final = 20
+ARCHIVE_SECONDS: Final = 1.0
+"""So long a reader who could do without the archive waits for what it says."""
+
+
+class _MovedError(Exception):
+    """The hot record is another one than when the page was begun: begin again."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """Where a page is read from; a hot record's archive is looked up only once it is needed."""
+
+    header: HotHeader | None
+    archive: Manifest | None = None
+
+
+class Reading:
+    """The read half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive) -> None:
+        self._hot, self._archive = hot, archive
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        incomplete = ""
+        while True:
+            header = await self._hot.header(thread_id)
+            archive = (await self._archive.manifest(thread_id)).manifest
+            if header is not None and _is_newest(header, archive):
+                return _hot_facts(header, archive)
+            if archive.is_absent:
+                raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+            try:
+                return await self._cold_facts(archive)
+            except SegmentGoneError as gone:
+                if incomplete == archive.nonce:
+                    raise missing(thread_id, gone) from gone
+                incomplete = archive.nonce
+
+    async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
+        thread_id = archive.thread_id
+        return ThreadFacts(
+            thread_id, archive.head, archive.committed, archive.epoch, archive.owner, archive.closed,
+            False, archive.head.position, await self._archive.slice(archive), archive.slice_version,
+            archive.adapter, archive.size,
+        )  # fmt: skip
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
+        check_page(request)
+        incomplete = ""
+        for attempt in range(TRIES):
+            source = await self._source(request, trusting=attempt == 0)
+            try:
+                return await self._page(request, source)
+            except _MovedError:
+                continue
+            except SegmentGoneError as gone:
+                nonce = source.archive.nonce if source.archive else ""
+                if incomplete == nonce:
+                    raise missing(request.thread_id, gone) from gone
+                incomplete = nonce
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
+
+    async def _source(self, request: ReadPage, *, trusting: bool) -> "_Source":
+        thread_id = request.thread_id
+        header = await self._hot.header(thread_id)
+        hot = header if trusting and header is not None and not header.deleted else None
+        if hot is not None and _has(hot, request):
+            return _Source(hot)
+        # Who asks for whatever there is gets what the hot record has where the archive does not answer.
+        instead = hot if request.stop is None else None
+        try:
+            async with asyncio.timeout(ARCHIVE_SECONDS if instead else None):
+                archive = (await self._archive.manifest(thread_id)).manifest
+        except (HelixError, TimeoutError):
+            if instead is None:
+                raise
+            return _Source(instead)
+        if header is not None and _is_newest(header, archive):
+            return _Source(header, archive)
+        if archive.is_absent:
+            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+        return _Source(None, archive)
+
+    async def _page(self, request: ReadPage, source: "_Source") -> Page:
+        if source.header is not None and request.start < source.header.base.position:
+            await self._archived(request.thread_id, source)
+        header, archive = source.header, source.archive or Manifest(request.thread_id)
+        head = header.head if header else archive.head
+        committed = header.committed if header else archive.committed
+        bounds = Bounds.of(request, head.position, committed)
+
+        async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
+            wanted = PageRange(start, stop, limit, max_bytes, backward)
+            return await self._fetch(request.thread_id, wanted, source)
+
+        return await finish_page(request, bounds, fetch, head, committed)
+
+    async def _archived(self, thread_id: str, source: "_Source") -> Manifest:
+        """The archive behind the hot record, if the record is still the thread."""
+        if source.archive is None:
+            source.archive = (await self._archive.manifest(thread_id)).manifest
+            if source.header is None or not _is_newest(source.header, source.archive):
+                raise _MovedError
+        return source.archive
+
+    async def _fetch(self, thread_id: str, wanted: PageRange, source: "_Source") -> Run:
+        header = source.header
+        if header is not None and wanted.start >= header.base.position:
+            return await self._hot_run(header, wanted)
+        archive = await self._archived(thread_id, source)
+        if header is None or wanted.stop <= header.base.position:
+            return await self._cold_run(archive, wanted)
+        older = PageRange(wanted.start, header.base.position, wanted.limit, wanted.max_bytes, wanted.backward)
+        newer = PageRange(header.base.position, wanted.stop, wanted.limit, wanted.max_bytes, wanted.backward)
+        first = await (self._hot_run(header, newer) if wanted.backward else self._cold_run(archive, older))
+        full = newer if wanted.backward else older
+        if len(first[1]) < full.stop - full.start:
+            return first
+        left = wanted.limit - len(first[1]), wanted.max_bytes - size_of(first[1])
+        if left[0] <= 0 or left[1] <= 0:
+            return first
+        if wanted.backward:
+            rest = await self._cold_run(archive, PageRange(older.start, older.stop, *left, backward=True))
+            return rest[0], (*rest[1], *first[1])
+        rest = await self._hot_run(header, PageRange(newer.start, newer.stop, *left))
+        return first[0], (*first[1], *rest[1])
+
+    async def _hot_run(self, header: HotHeader, wanted: PageRange) -> Run:
+        snapshot = await self._hot.page(header.thread_id, wanted)
+        if (
+            snapshot is None
+            or snapshot.header.epoch != header.epoch
+            or snapshot.header.base.position > wanted.start
+            or snapshot.header.head.position < wanted.stop
+        ):
+            # Dropped, opened (and perhaps cut), made hot again in part, or rolled back while we read.
+            raise _MovedError
+        return snapshot.first, snapshot.records
+
+    async def _cold_run(self, archive: Manifest, wanted: PageRange) -> Run:
+        """Segment by segment, so that a page never loads more of the thread than it gives."""
+        start, stop = wanted.start, min(wanted.stop, archive.head.position)
+        if start >= stop:
+            return start, ()
+        # A page may want half of a large segment: messages beyond its limit are not decoded.
+        if wanted.backward:
+            start = max(start, stop - wanted.limit)
+        else:
+            stop = min(stop, start + wanted.limit)
+        parts = _parts(await self._archive.refs(archive, start), start, stop)
+        found: list[Record] = []
+        first = stop if wanted.backward else start
+        for low, high in reversed(parts) if wanted.backward else parts:
+            records = await self._archive.read(archive, low, high)
+            found = [*records, *found] if wanted.backward else [*found, *records]
+            first = low if wanted.backward else first
+            if len(found) >= wanted.limit or size_of(found) > wanted.max_bytes:
+                break
+        return trim(first, found, wanted)
+
+    async def older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
+        """Archived messages just before ``stop``, newest ones that fit."""
+        wanted = PageRange(0, stop.position, limit, max_bytes, backward=True)
+
+        async def before(archive: Manifest) -> tuple[Record, ...]:
+            return () if archive.head.position < stop.position else (await self._cold_run(archive, wanted))[1]
+
+        return await self._archive.with_manifest(thread_id, before)
+
+    async def older_ids(self, thread_id: str, stop: Head, count: int) -> tuple[str, ...]:
+        """Ids of the ``count`` archived messages before ``stop``, whatever they weigh.
+
+        Segment by segment, so that their bodies are never in memory all at once.
+        """
+        start = max(0, stop.position - count)
+
+        async def before(archive: Manifest) -> tuple[str, ...]:
+            if archive.head.position < stop.position:
+                return ()
+            found: list[str] = []
+            for low, high in _parts(await self._archive.refs(archive, start), start, stop.position):
+                found += [record.id for record in await self._archive.read(archive, low, high)]
+            return tuple(found)
+
+        return await self._archive.with_manifest(thread_id, before)
+
+
+def _has(header: HotHeader, request: ReadPage) -> bool:
+    """Whether the hot record has all that is asked for, even if it went back: only its end can be missing."""
+    end = header.committed if request.committed_only else header.head.position
+    return request.stop is not None and request.stop <= end
+
+
+def _is_newest(header: HotHeader, archive: Manifest) -> bool:
+    """Whether a hot record is the thread, and not an older copy: the archive never goes back."""
+    is_behind = header.epoch == archive.epoch and header.head.position < archive.head.position
+    return is_alive(header, archive) and not is_behind
+
+
+def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:
+    """The range cut at segment borders."""
+    borders = [ref.stop for ref in refs if start < ref.stop < stop]
+    return list(zip([start, *borders], [*borders, stop], strict=True))
+
+
+def _hot_facts(header: HotHeader, archive: Manifest) -> ThreadFacts:
+    return ThreadFacts(
+        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+        True, -1 if archive.is_absent else archive.head.position, header.slice, header.slice_version,
+        header.adapter, header.size,
+    )  # fmt: skip

@@ -1,0 +1,507 @@
+"""What an open thread keeps hot of what is archived: enough for the next step, and little more."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from helix_temporal.blobs import BlobStore, ConditionFailedError
+from helix_temporal.coldtier.archive import Archive, Stored, Traffic, check_slice
+from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
+from helix_temporal.coldtier.fork import Forking
+from helix_temporal.coldtier.format import Layout, Manifest
+from helix_temporal.coldtier.opening import MendedHot, Opening
+from helix_temporal.coldtier.plan import DIRECT_MAX
+from helix_temporal.coldtier.read import Reading
+from helix_temporal.coldtier.upkeep import Upkeep
+from helix_temporal.coldtier.zeitlich import LegacySource, Migration
+from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.models.records import Head, Record, size_of
+from helix_temporal.stores.protocols.hot import (
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotTier,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.protocols.threads import (
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    ForkedThread,
+    ForkThread,
+    OpenedThread,
+    OpenThread,
+    Page,
+    Progress,
+    ReadPage,
+    ThreadFacts,
+    Transform,
+    no_progress,
+)
+from helix_temporal.stores.threads.fences import check_hot_epoch
+
+logger = logging.getLogger(__name__)
+
+BROUGHT_BACK_MAX: Final = 64 * 1024 * 1024
+"""More than so many bytes are not made hot again for the sake of a step that may stand there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a thread that stays open keeps hot although it is archived.
+
+    Attributes:
+        archived_bytes: Older messages are forgotten once they are about so many packed bytes.
+        messages: So many newest ones before a step always stay, and its context window: what a step
+            reads never has to come from the archive because of this.
+    """
+
+    archived_bytes: int = 8 * 1024 * 1024
+    messages: int = 200
+
+
+def keep_from(view: StepView, head: Head, archived: Archived, held: Held) -> int | None:
+    """The place below which a record may forget what is archived; None where that isn't worth a call."""
+    header = view.header
+    place = min(head.position - max(len(view.before), held.messages), archived.head.position)
+    count = place - header.base.position
+    # The sizes of single messages are not known here; some bytes more or less do no harm.
+    forgotten = _mean_size(header) * count
+    return place if count > 0 and forgotten >= held.archived_bytes else None
+
+
+def can_come_back(header: HotHeader, head: Head) -> bool:
+    """Whether what follows ``head``, which lies below the base, is little enough to be made hot again."""
+    base = header.base.position
+    older = header.base_size * (base - head.position) / base
+    return header.size - header.base_size + older <= BROUGHT_BACK_MAX
+
+
+def _mean_size(header: HotHeader) -> float:
+    held = header.head.position - header.base.position
+    return (header.size - header.base_size) / held if held else 0.0
+
+
+class Trimming:
+    """Keeps the hot record of an open thread small, and brings back what a late look needs."""
+
+    def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing, held: Held) -> None:
+        self._hot, self._archive, self._flushing, self._held = hot, archive, flushing, held
+
+    async def trim(self, thread_id: str, view: StepView, head: Head) -> None:
+        """Forget what no step needs any more, if the archive is known to hold it; no step fails by this."""
+        known, header = self._archive.remembered(thread_id), view.header
+        if known is None or known.manifest.epoch != header.epoch or known.manifest.is_absent:
+            return
+        archived = known.manifest.archived
+        place = keep_from(view, head, archived, self._held)
+        if place is None:
+            return
+        try:
+            await self._hot.trim(thread_id, header.epoch, archived.head, place)
+        except HelixError as error:
+            # The next step tries again.
+            logger.warning("thread %s: not trimmed: %s", thread_id, type(error).__name__)
+
+    async def bring_back(self, thread_id: str, view: StepView, head: Head) -> bool:
+        """Drop a record that begins after ``head``, so that one is made that holds it; whether it did.
+
+        After a reset, the workflow looks for steps that stand further back than any other look does.
+        """
+        header = view.header
+        if head.position >= header.base.position or not can_come_back(header, head):
+            return False
+        await self._flushing.flush(FlushThread(thread_id, header.epoch))
+        known = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
+        await self._hot.evict(thread_id, header.epoch, known.manifest.archived)
+        return True
+
+
+REMEMBERED: Final = 512
+"""Threads whose ids a worker remembers, each some 10 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Ids of the messages before a base; they are what they are for as long as the epoch lasts."""
+
+    epoch: int
+    base: Head
+    ids: tuple[str, ...]
+
+
+class Windows:
+    """The context window and the ids before a step, joined from both tiers.
+
+    Ids are remembered: a thread with large messages is hydrated by its newest 8 MiB alone, and each of its
+    turns would otherwise read what lies before them, bodies and all, for their ids.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    async def complete(
+        self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """Take from the archive what the window and its ids want and the hot record no longer holds."""
+        base, held = view.header.base, len(view.before) + len(view.earlier_ids)
+        if base.position == 0 or head.position - held > base.position or head.position < base.position:
+            return view
+        older: tuple[Record, ...] = ()
+        if not view.earlier_ids and limit > held:
+            older = await self._older(thread_id, view, limit - held, max_bytes - size_of(view.before))
+        before = await self._ids(thread_id, view.header, ids - held) if ids > held + len(older) else ()
+        earlier = before[: max(len(before) - len(older), 0)]
+        return replace(view, before=(*older, *view.before), earlier_ids=(*earlier, *view.earlier_ids))
+
+    async def _older(self, thread_id: str, view: StepView, limit: int, space: int) -> tuple[Record, ...]:
+        if space <= 0:
+            return ()
+        found = await self._reading.older(thread_id, view.header.base, limit, space)
+        # A page gives one message even if it is too large; a window does so only if it is empty.
+        return () if view.before and size_of(found) > space else found
+
+    async def _ids(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
+        """Ids of up to ``count`` messages before the record's base."""
+        known = self._known.get(thread_id)
+        wanted = min(count, header.base.position)
+        is_same = known is not None and (known.epoch, known.base) == (header.epoch, header.base)
+        if known is None or not is_same or len(known.ids) < wanted:
+            known = _Known(
+                header.epoch, header.base, await self._reading.older_ids(thread_id, header.base, wanted)
+            )
+            self._remember(thread_id, known)
+        return known.ids[max(len(known.ids) - wanted, 0) :]
+
+    def forget(self, thread_id: str) -> None:
+        """Nobody is at work on the thread."""
+        self._known.pop(thread_id, None)
+
+    def _remember(self, thread_id: str, known: _Known) -> None:
+        self._known[thread_id] = known
+        self._known.move_to_end(thread_id)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+class BlobPayloads:
+    """A `PayloadStore` over a blob store; garbage collection removes what was left behind."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive, self._blobs, self._layout = archive, archive.blobs, archive.layout
+
+    async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:  # noqa: ARG002 (nothing expires here)
+        """As `PayloadStore.put_payload`; nothing expires here."""
+        await self._name(thread_id)
+        await self._blobs.put(self._layout.payloads(thread_id) + key, data)
+
+    async def get_payload(self, thread_id: str, key: str) -> bytes | None:
+        """As `PayloadStore.get_payload`."""
+        blob = await self._blobs.get(self._layout.payloads(thread_id) + key)
+        return blob.data if blob else None
+
+    async def delete_payload(self, thread_id: str, key: str) -> None:
+        """As `PayloadStore.delete_payload`."""
+        await self._blobs.delete(self._layout.payloads(thread_id) + key)
+
+    async def delete_payloads(self, thread_id: str) -> None:
+        """As `PayloadStore.delete_payloads`."""
+        for key in [info.key async for info in self._blobs.list(self._layout.payloads(thread_id))]:
+            await self._blobs.delete(key)
+
+    async def _name(self, thread_id: str) -> None:
+        """The thread of a text may never come to be: the janitor must find it all the same."""
+        stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))
+        try:
+            await self._archive.named(stored, Traffic())
+        except ConditionFailedError:
+            return  # a manifest is there already
+
+
+_HYDRATE_TRIES = 5
+_APPEND_TRIES = 50
+"""The model has been paid: a hot tier that is wiped again and again is no reason to ask it twice."""
+_MERGE_IN_STEP = 4 * 1024 * 1024
+"""A step merges at most this much by the way; larger merges are the maintenance worker's."""
+
+
+class TieredThreads:
+    """A `ThreadStore` over a hot tier and a blob store.
+
+    Args:
+        warm_ttl: Seconds that an archived thread stays hot after an evict; None drops it at once.
+        key: Signs manifests with HMAC-SHA-256; the same key must be given ever after.
+        legacy: Where version 1 snapshots lie.
+        backlog: How much may be unarchived before new work is refused.
+        held: How much of what is archived stays hot while a thread is open.
+        step_seconds: How long a step waits for the archive.
+    """
+
+    def __init__(
+        self,
+        hot: HotTier,
+        blobs: BlobStore,
+        *,
+        prefix: str = "",
+        warm_ttl: float | None = None,
+        key: bytes | None = None,
+        legacy: LegacySource | None = None,
+        backlog: Backlog | None = None,
+        held: Held | None = None,
+        clock: Callable[[], float] = time.time,
+        step_seconds: float = STEP_SECONDS,
+    ) -> None:
+        self.blobs, self.layout = blobs, Layout(prefix)
+        self._archive = Archive(blobs, self.layout, key)
+        self.hot: HotTier = MendedHot(hot, self._archive)
+        hot = self.hot
+        self._warm_ttl, self._legacy = warm_ttl, legacy is not None
+        self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
+        self._opening = Opening(hot, self._archive, legacy)
+        self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
+        self._reading = Reading(hot, self._archive)
+        self._windows = Windows(self._reading)
+        self._forking = Forking(self._archive, self._flushing)
+        self._migration = Migration(hot, self._archive, self._flushing, legacy)
+        self.upkeep = Upkeep(hot, self._archive)
+        self.payloads = BlobPayloads(self._archive)
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        check_slice(request.slice)
+        return await self._opening.open(request, progress)
+
+    async def append(self, step: StepAppend) -> Appended:
+        """As `ThreadStore.append`; hydrates a cold thread first."""
+        check_slice(step.slice or b"")
+        known = self._archive.remembered(step.thread_id)
+        if known is not None and known.manifest.epoch == step.epoch:
+            step = replace(step, archived=known.manifest.archived)
+        for _ in range(_APPEND_TRIES):
+            appended = await self.hot.append(step)
+            if appended is not None:
+                return appended
+            await self._opening.hydrate(step.thread_id, step.epoch, back_to=step.head.position)
+        raise _unsteady(step.thread_id)
+
+    async def step_view(
+        self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """As `ThreadStore.step_view`; refuses new work while too much is unarchived.
+
+        Raises:
+            ColdTierBehindError: It is.
+        """
+        for _ in range(_HYDRATE_TRIES):
+            view = await self.hot.step_view(
+                thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
+            )
+            if view is None:
+                await self._opening.hydrate(thread_id, epoch, back_to=head.position)
+                continue
+            check_hot_epoch(view.header, epoch)
+            if await self._trimming.bring_back(thread_id, view, head):
+                continue
+            if ids and not view.after:
+                # A turn begins; one under way is let to its end.
+                await self._flushing.check_backlog(view.header)
+            if limit > 1:
+                # The end of a turn looks at one message, which tells nothing of the window.
+                await self._trimming.trim(thread_id, view, head)
+            return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
+        raise _unsteady(thread_id)
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`."""
+        try:
+            return await self._reading.read(request)
+        except ThreadNotFoundError:
+            page = await self._migration.read(request)
+            if page is None:
+                raise
+            return page
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        try:
+            return await self._reading.facts(thread_id)
+        except ThreadNotFoundError:
+            facts = await self._migration.facts(thread_id)
+            if facts is None:
+                raise
+            return facts
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ForkedThread:
+        """As `ThreadStore.fork`: no message passes through us unless a transform wants them.
+
+        A source that is a version 1 snapshot is imported first.
+        """
+        # Before anything else: by now the source may be gone.
+        made = await self._forking.forked(request)
+        if made is not None:
+            return made
+        await self._migration.import_if_needed(request.source_id)
+        return await self._forking.fork(request, transform, progress)
+
+    def v1_threads(self) -> AsyncIterator[str]:
+        """The ids of all threads that have a version 1 snapshot, taken over or not.
+
+        Raises:
+            InvalidConfigError: Nobody said where they lie.
+        """
+        return self._migration.threads()
+
+    async def import_v1(self, thread_id: str, adapter: str = "") -> ThreadFacts:
+        """Make a version 1 snapshot the archive of this thread, which nobody has open yet.
+
+        An open does the same by itself; this is for doing it beforehand, and for naming the adapter.
+
+        Raises:
+            ThreadNotFoundError: There is no snapshot.
+            ThreadExistsError: The thread has an archive that did not come from it.
+            LegacyWriterActiveError: The snapshot changed since it was taken over.
+            InvalidRequestError: Its rows are of another adapter than the one named.
+        """
+        await self._migration.import_v1(thread_id, adapter)
+        return await self._reading.facts(thread_id)
+
+    async def export_v1(self, thread_id: str, instructions: str | None = None, *, adapter: str = "") -> str:
+        """Write all finished turns as a version 1 snapshot; returns its key.
+
+        Messages that came from version 1 are written as they were, others in the envelope of ``adapter``
+        (``anthropic``, ``googleGenAI``, ``langChain``); unless it is named, of the thread's adapter, or of
+        its newest row from there, and in a generic one where there is none.  ``instructions`` become the
+        first row.  A snapshot that says the same already stays as it is, byte for byte.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
+        """
+        return (await self._migration.export_v1(thread_id, instructions, adapter)).key
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
+        """As `ThreadStore.save_slice`.
+
+        Raises:
+            TooLargeError: It exceeds 64 MiB.
+        """
+        check_slice(data)
+        for _ in range(_HYDRATE_TRIES):
+            version = await self.hot.save_slice(thread_id, epoch, data, expected_version)
+            if version is not None:
+                return version
+            await self._opening.hydrate(thread_id, epoch)
+        raise _unsteady(thread_id)
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: leaves a tombstone in the archive, where there was anything."""
+        if await self._is_known(thread_id):
+            await self.upkeep.delete(thread_id, epoch)
+
+    async def _is_known(self, thread_id: str) -> bool:
+        if self._legacy or await self.hot.header(thread_id) is not None:
+            return True
+        async for _ in self.blobs.list(self.layout.thread(thread_id)):
+            return True
+        return False
+
+    async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
+        """As `ThreadStore.hydrate`: the newest part; older pages are read where they lie."""
+        return await self._opening.hydrate(thread_id, epoch, progress)
+
+    async def hydrate_whole(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader:
+        """Install every message, not only the newest part."""
+        return await self._opening.hydrate(thread_id, epoch, progress, back_to=0)
+
+    async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        """As `ThreadStore.flush`."""
+        if request.closes:
+            await self.hot.close_epoch(request.thread_id, request.epoch)
+        return await self._flushing.flush(request, progress)
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """As `ThreadStore.archive_step`."""
+        receipt = await self._flushing.archive_step(step, appended)
+        if receipt.status is FlushStatus.ARCHIVED and receipt.segments > DIRECT_MAX and step.commits:
+            await self._tidy(step.thread_id)
+        return receipt
+
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """As `ThreadStore.confirm_step`: one look at the manifest, and the record stays what it is."""
+        if appended.header.archived >= step.head.position:
+            await self._flushing.confirm(step, appended)
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_head`: one look at the manifest."""
+        await self._flushing.confirm_head(thread_id, epoch, head)
+
+    async def _tidy(self, thread_id: str) -> None:
+        try:
+            await self.upkeep.compact(thread_id, max_bytes=_MERGE_IN_STEP)
+        except (HelixError, StoreUnavailableError) as error:
+            # The step is archived; the maintenance worker tries again.
+            logger.warning("thread %s: compaction put off: %s", thread_id, type(error).__name__)
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
+        outcome = await self._evict(thread_id, epoch)
+        # Mostly the last that a worker has to do with a thread for long.
+        self._archive.forget(thread_id)
+        self._windows.forget(thread_id)
+        return outcome
+
+    async def _evict(self, thread_id: str, epoch: int) -> str:
+        for stored in (self._archive.remembered(thread_id), None):
+            known = stored or await self._archive.manifest(thread_id)
+            if known.manifest.epoch == epoch:
+                archived: Archived = known.manifest.archived
+                outcome = await self.hot.evict(thread_id, epoch, archived, warm_ttl=self._warm_ttl)
+                if outcome is not Eviction.NEWER:
+                    return outcome
+                if stored is None:
+                    return await self._drop_rolled_back(thread_id, epoch, archived)
+            elif known.manifest.epoch > epoch and stored is None:
+                return await self._drop_leftover(thread_id, epoch)
+        return Eviction.NEWER
+
+    async def _drop_rolled_back(self, thread_id: str, epoch: int, archived: Archived) -> str:
+        """Drop a copy of an earlier time of this epoch: Redis was restored after the thread was archived.
+
+        A session that runs replaces such a copy with its next step.  Of a session that has ended nobody else
+        would: it would stay for ever.
+        """
+        header = await self.hot.header(thread_id)
+        if header is None or header.epoch != epoch or not _is_earlier(header, archived):
+            return Eviction.NEWER
+        # Compared once more in the store: what has been written meanwhile stays.
+        seen = Archived(header.head, header.committed, header.slice_version, header.size)
+        return await self.hot.evict(thread_id, epoch, seen)
+
+    async def _drop_leftover(self, thread_id: str, epoch: int) -> str:
+        """Nobody may write under this epoch any more, and the open that followed took what it held."""
+        try:
+            await self.hot.drop(thread_id, epoch)
+        except FencedError:
+            return Eviction.NEWER
+        return Eviction.DROPPED
+
+
+def _is_earlier(header: HotHeader, archived: Archived) -> bool:
+    """Whether the archive has all that this copy has, and more."""
+    mine = (header.head.position, header.committed, header.slice_version)
+    theirs = (archived.head.position, archived.committed, archived.slice_version)
+    return mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
+
+
+def _unsteady(thread_id: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; is it short of memory?"
+    )

@@ -1,0 +1,300 @@
+"""Garbage collection of one thread's archive: what no manifest names, and what nobody came back for.
+
+Two rules.  Immutable objects (segments, indexes, states) need no clock: they are named by the generation of
+the manifest that they are written for, and a collection raises it before it deletes.  Payloads, whose names
+are in workflow histories, and objects where there is no manifest at all are let lie until they have been
+old for a long time by the store's own clock.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from helix_temporal.blobs import BlobInfo
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.flush import back_off
+from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
+from helix_temporal.coldtier.plan import Plan, mergeable, overflow, plan_index, plan_merge
+from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
+from helix_temporal.models.ids import decode_id
+from helix_temporal.models.maintenance import ABANDONED_AFTER
+from helix_temporal.models.records import EMPTY, Kind, Record
+from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
+
+TRIES: Final = 20
+
+
+class Garbage:
+    """Finds and deletes what a thread's archive does not need."""
+
+    def __init__(self, hot: HotTier, archive: Archive) -> None:
+        self._hot, self._archive = hot, archive
+
+    async def collect(
+        self,
+        thread_id: str,
+        progress: Progress = no_progress,
+        *,
+        abandoned_after: float = ABANDONED_AFTER,
+        buried: bool = False,
+    ) -> Maintenance:
+        """As `ArchiveUpkeep.collect_garbage`; ``buried`` spares nothing of a thread that was just deleted.
+
+        List first, then read the manifest, then raise its generation by a swap on that very etag: a
+        commit before the swap is in the manifest that was read, one after it names new objects by
+        the new generation.
+        """
+        for attempt in range(TRIES):
+            listed = [info async for info in self._archive.blobs.list(self._archive.layout.thread(thread_id))]
+            stored = await self._archive.manifest(thread_id)
+            try:
+                garbage = await self._garbage(listed, stored.manifest, abandoned_after, buried=buried)
+            except SegmentGoneError as gone:
+                if (await self._archive.manifest(thread_id)).etag == stored.etag:
+                    raise missing(thread_id, gone) from gone
+                continue
+            if not garbage:
+                return Maintenance(thread_id)
+            if not await self._raise_generation(stored):
+                await back_off(attempt)
+                continue
+            for number, info in enumerate(garbage):
+                await self._archive.blobs.delete(info.key)
+                progress("delete", number, info.size)
+            size = sum(info.size for info in garbage)
+            return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
+        raise StoreUnavailableError(f"thread {thread_id!r}: garbage not collected in {TRIES} tries")
+
+    async def _garbage(
+        self, listed: Sequence[BlobInfo], manifest: Manifest, abandoned_after: float, *, buried: bool
+    ) -> list[BlobInfo]:
+        named = await self._named(manifest)
+        garbage: list[BlobInfo] = []
+        held: list[BlobInfo] = []
+        for info in listed:
+            if info.key not in named:
+                (held if not buried and _may_be_wanted(info.key, manifest) else garbage).append(info)
+        if held and manifest.committed == manifest.head.position:
+            garbage += await self._abandoned(held, listed, manifest, abandoned_after)
+        return garbage
+
+    async def _abandoned(
+        self, held: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
+    ) -> Sequence[BlobInfo]:
+        """What of a thread that has long been at rest nobody comes back for."""
+        header = await self._hot.header(manifest.thread_id)
+        if header is not None and not header.deleted:
+            return ()
+        now = await self._store_time()
+        own = self._archive.layout.manifest(manifest.thread_id)
+
+        def is_old(info: BlobInfo) -> bool:
+            return now is not None and info.modified is not None and now - info.modified > after
+
+        if not all(is_old(info) for info in listed if info.key == own):
+            return ()
+        if manifest.version == 0 and not all(map(is_old, held)):
+            return ()  # a fork or a first open may be under way
+        return [info for info in held if is_old(info)]
+
+    async def _store_time(self) -> float | None:
+        """What time it is by the store's clock, the one that its objects were dated by."""
+        key = f"{self._archive.layout.probe()}clock/{uuid.uuid4().hex}"
+        await self._archive.blobs.put(key, b"")
+        try:
+            return max([info.modified or 0.0 async for info in self._archive.blobs.list(key)], default=None)
+        finally:
+            await self._archive.blobs.delete(key)
+
+    async def _named(self, manifest: Manifest) -> set[str]:
+        layout, thread_id = self._archive.layout, manifest.thread_id
+        named = {layout.manifest(thread_id)}
+        named |= {layout.segment(thread_id, ref) for ref in await self._archive.refs(manifest)}
+        if manifest.index is not None:
+            named.add(layout.index(thread_id, manifest.index))
+        if manifest.slice_object:
+            named.add(layout.state(thread_id, manifest.slice_object))
+        return named
+
+    async def _raise_generation(self, stored: Stored) -> bool:
+        """Whether the swap succeeded for certain.
+
+        Where there is no thread, the manifest that is written says so: version 0, as if it were not there.
+        A fork that copied segments before finds another generation and copies them again.
+        """
+        raised = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
+        if stored.manifest.version == 0:
+            raised = replace(raised, version=0)
+        return await self._archive.committed(self._archive.alone(raised), stored)
+
+
+def _may_be_wanted(key: str, manifest: Manifest) -> bool:
+    """Whether something that no manifest names may yet be asked for, or come to be named."""
+    if manifest.version == 0:
+        return True
+    # Until its step is committed a payload may be read.
+    position = payload_position(key)
+    return position is not None and (manifest.deleted or position >= manifest.committed)
+
+
+UNBOUNDED: Final = 2**63
+
+
+class Upkeep:
+    """The maintenance half of the tiered thread store."""
+
+    def __init__(self, hot: HotTier, archive: Archive) -> None:
+        self._hot, self._archive = hot, archive
+        self._garbage = Garbage(hot, archive)
+
+    async def compact(
+        self, thread_id: str, progress: Progress = no_progress, *, max_bytes: int = UNBOUNDED
+    ) -> Maintenance:
+        """Merge small segments and move the oldest into the index, each merge by its own swap.
+
+        ``max_bytes`` bounds the packed bytes of one merge; larger ones are left for another time.
+        A concurrent commit makes a merge fail harmlessly; it is planned again.
+        """
+        traffic, stored, misses = Traffic(), await self._archive.manifest(thread_id), 0
+        before, listing = len(stored.manifest.segments), max_bytes == UNBOUNDED
+        while misses < TRIES:
+            try:
+                plan = await self._next(stored.manifest, max_bytes, progress, listing=listing)
+                if plan is None:
+                    break
+                await self._archive.commit(plan, stored, traffic, progress)
+                listing = listing or plan.manifest.index != stored.manifest.index
+                stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
+            except SegmentGoneError as gone:
+                misses, stored = misses + 1, await self._changed(stored, gone)
+            except Exception as error:
+                if not unclear(error):
+                    raise
+                misses += 1
+                await back_off(misses)
+                stored = await self._archive.manifest(thread_id)
+        after = len(stored.manifest.segments)
+        return Maintenance(thread_id, segments_before=before, segments_after=after, uploaded=traffic.uploaded)
+
+    async def _changed(self, stored: Stored, gone: SegmentGoneError) -> Stored:
+        """The manifest that took the place of one whose object is gone.
+
+        Raises:
+            ArchiveCorruptError: It is still the same.
+        """
+        again = await self._archive.manifest(stored.manifest.thread_id)
+        if again.etag == stored.etag:
+            raise missing(stored.manifest.thread_id, gone) from gone
+        return again
+
+    async def _next(
+        self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
+    ) -> Plan | None:
+        """The next merge; ``listing`` looks for one among the indexed segments, too."""
+        nonce, key, head = self._archive.nonce(), self._archive.key, manifest.head.position
+        run = mergeable(manifest.segments, head, max_bytes)
+        if run is not None:
+            records = await self._archive.records(
+                manifest.thread_id, manifest.segments[slice(*run)], progress
+            )
+            return await asyncio.to_thread(plan_merge, manifest, run, records, nonce=nonce, key=key)
+        moved, kept = overflow(manifest)
+        if not moved and not listing:
+            return None
+        listed = (*await self._archive.indexed(manifest), *moved)
+        run = mergeable(listed, head, max_bytes)
+        if run is None and not moved:
+            return None
+        records = (
+            await self._archive.records(manifest.thread_id, listed[slice(*run)], progress) if run else []
+        )
+        return await asyncio.to_thread(
+            plan_index, manifest, listed, kept, run=run, records=records, nonce=nonce, key=key
+        )
+
+    async def collect_garbage(
+        self, thread_id: str, progress: Progress = no_progress, *, abandoned_after: float = ABANDONED_AFTER
+    ) -> Maintenance:
+        """As `ArchiveUpkeep.collect_garbage`."""
+        return await self._garbage.collect(thread_id, progress, abandoned_after=abandoned_after)
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: a tombstone first, then everything else."""
+        for attempt in range(TRIES):
+            stored = await self._archive.manifest(thread_id)
+            if stored.manifest.epoch > epoch:
+                raise FencedError(
+                    f"thread {thread_id!r}: epoch {stored.manifest.epoch} has it, {epoch} is out",
+                    held=epoch,
+                    current=stored.manifest.epoch,
+                )
+            if stored.manifest.deleted or await self._bury(stored, epoch):
+                break
+            await back_off(attempt)
+        else:
+            raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
+        await self._hot.drop(thread_id, epoch)
+        await self._garbage.collect(thread_id, buried=True)
+
+    async def _bury(self, stored: Stored, epoch: int) -> bool:
+        old = stored.manifest
+        tombstone = replace(
+            Manifest(old.thread_id), version=old.version + 1, nonce=self._archive.nonce(), epoch=epoch,
+            owner=old.owner, closed=True, born=old.born, gen=old.gen + 1, deleted=True, legacy=old.legacy,
+            head=EMPTY,
+        )  # fmt: skip
+        return await self._archive.committed(self._archive.alone(tombstone), stored)
+
+    async def archived(self, part: int) -> AsyncIterator[str]:
+        """As `ArchiveUpkeep.archived`."""
+        prefix = self._archive.layout.part(part)
+        found: dict[str, bool] = {}
+        async for info in self._archive.blobs.list(prefix):
+            encoded, slash, rest = info.key.removeprefix(prefix).partition("/")
+            if slash:
+                found[encoded] = found.get(encoded, False) or rest == "manifest"
+        for encoded, has_manifest in found.items():
+            key, thread_id = f"{prefix}{encoded}/manifest", decode_id(encoded)
+            if thread_id is None and has_manifest:
+                # The key holds a hash of a long id: the object names it.
+                blob = await self._archive.blobs.get(key)
+                thread_id = thread_id_of(blob.data) if blob is not None else None
+            if thread_id is not None and self._archive.layout.manifest(thread_id) == key:
+                yield thread_id
+
+    async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
+        """Read and verify everything of one thread; changes nothing.
+
+        Damage is a line in ``problems``, not an error.
+        """
+        header = await self._hot.header(thread_id)
+
+        async def everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
+            await self._archive.slice(archive)
+            return archive, await self._archive.read(archive, 0, archive.head.position, progress)
+
+        try:
+            archive, records = await self._archive.with_manifest(thread_id, everything)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return Audit(thread_id, (f"{type(error).__name__}: {error}",))
+        unarchived = header.head.position - archive.head.position if header and not header.deleted else 0
+        return Audit(thread_id, tuple(check_log(records, archive.committed)), max(unarchived, 0))
+
+
+def check_log(records: list[Record], committed: int) -> list[str]:
+    """What is wrong with a thread's messages: doubled ids, calls without results, stray results."""
+    problems = []
+    ids = [record.id for record in records]
+    if len(set(ids)) != len(ids):
+        problems.append(f"{len(ids) - len(set(ids))} messages are there twice")
+    if committed and records[committed - 1].kind == Kind.CALLS:
+        problems.append(f"the finished turns end at {committed} with a tool call without results")
+    for at, record in enumerate(records):
+        if record.kind == Kind.RESULT and (at == 0 or records[at - 1].kind not in {Kind.CALLS, Kind.RESULT}):
+            problems.append(f"message {at} is a tool result without a call before it")
+    return problems

@@ -1,0 +1,144 @@
+"""Pages and cursors: places in an order, and edges that never part a tool call from its results."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from helix_temporal.errors import InvalidCursorError, InvalidRequestError
+from helix_temporal.models.base import check_text, dumps
+from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.stores.protocols.hot import PageRange
+from helix_temporal.stores.protocols.threads import Page, ReadPage
+
+MAX_LIMIT: Final = 10_000
+MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
+_EXTRA: Final = 32
+"""Messages read at a time while looking for the other half of a tool call."""
+
+Fetch = Callable[[int, int, int, int, bool], Awaitable[tuple[int, tuple[Record, ...]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The positions a page may show."""
+
+    start: int
+    stop: int
+    end: int
+    """One past the last position that this reader may see."""
+
+    @staticmethod
+    def of(request: ReadPage, head: int, committed: int) -> "Bounds":
+        """What is asked, within what is there."""
+        end = committed if request.committed_only else head
+        stop = end if request.stop is None else min(request.stop, end)
+        return Bounds(min(request.start, stop), stop, end)
+
+
+def check_page(request: ReadPage) -> None:
+    """Refuse ranges and limits that make no sense.
+
+    Raises:
+        InvalidRequestError: Which one, and what is allowed.
+    """
+    if request.start < 0 or (request.stop is not None and request.stop < request.start):
+        raise InvalidRequestError(
+            f"range {request.start}–{request.stop}: start must be at least 0 and not above stop"
+        )
+    if not 1 <= request.limit <= MAX_LIMIT:
+        raise InvalidRequestError(f"limit {request.limit}: from 1 to {MAX_LIMIT} allowed")
+    if not 1 <= request.max_bytes <= MAX_PAGE_BYTES:
+        raise InvalidRequestError(f"max_bytes {request.max_bytes}: from 1 to {MAX_PAGE_BYTES} allowed")
+
+
+def trim(first: int, records: Sequence[Record], wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
+    """The records that fit the limits, from the asked side, at least one."""
+    size = count = 0
+    for record in reversed(records) if wanted.backward else records:
+        size += 7 + len(record.id.encode()) + len(record.body)
+        if count == wanted.limit or (count and size > wanted.max_bytes):
+            break
+        count += 1
+    if wanted.backward:
+        return first + len(records) - count, tuple(records[len(records) - count :])
+    return first, tuple(records[:count])
+
+
+async def finish_page(request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int) -> Page:
+    """Read a page and, unless told otherwise, whole steps at both ends of what it gives."""
+    first, records = await fetch(
+        bounds.start, bounds.stop, request.limit, request.max_bytes, request.backward
+    )
+    if request.whole and records:
+        if request.backward:
+            first, records = await _extend_back(first, records, fetch)
+        else:
+            records = await _extend_on(first, records, bounds.end, fetch)
+    last = first + len(records)
+    return Page(
+        first=first,
+        records=records,
+        before=first if first > 0 and records else None,
+        after=last if last < bounds.end and records else None,
+        head=head,
+        committed=committed,
+    )
+
+
+async def _extend_back(
+    first: int, records: tuple[Record, ...], fetch: Fetch
+) -> tuple[int, tuple[Record, ...]]:
+    while first > 0 and records[0].kind == Kind.RESULT:
+        start = max(0, first - _EXTRA)
+        _, more = await fetch(start, first, _EXTRA, MAX_PAGE_BYTES, True)
+        if not more:
+            break
+        cut = next((at for at in range(len(more) - 1, -1, -1) if more[at].kind != Kind.RESULT), 0)
+        first, records = first - (len(more) - cut), (*more[cut:], *records)
+    return first, records
+
+
+async def _extend_on(first: int, records: tuple[Record, ...], end: int, fetch: Fetch) -> tuple[Record, ...]:
+    while first + len(records) < end and records[-1].kind in {Kind.CALLS, Kind.RESULT}:
+        at = first + len(records)
+        _, more = await fetch(at, min(end, at + _EXTRA), _EXTRA, MAX_PAGE_BYTES, False)
+        results = next((n for n, record in enumerate(more) if record.kind != Kind.RESULT), len(more))
+        records = (*records, *more[:results])
+        if results < len(more) or not more:
+            break
+    return records
+
+
+_MOST: Final = 4096
+
+
+def encode_cursor(scope: str, order: int, key: str) -> str:
+    """A cursor that goes on beyond (order, key) of a list; ``scope`` names the list and its order."""
+    return base64.urlsafe_b64encode(dumps([scope, order, key])).decode().rstrip("=")
+
+
+def decode_cursor(scope: str, cursor: str) -> tuple[int, str]:
+    """Where to go on.
+
+    Raises:
+        InvalidCursorError: It is no cursor, or one of another list or order.
+    """
+    if len(cursor) > _MOST:
+        raise InvalidCursorError("cursor: not one that this store gave out")
+    try:
+        found = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error):
+        raise InvalidCursorError("cursor: not one that this store gave out") from None
+    match found:
+        case [str() as made_for, int() as order, str() as key] if not isinstance(order, bool):
+            if made_for != scope:
+                raise InvalidCursorError("cursor: it belongs to another list or order; start that one anew")
+            if not -(2**63) <= order < 2**63:
+                raise InvalidCursorError("cursor: not one that this store gave out")
+            check_text(key, "cursor")
+            return order, key
+    raise InvalidCursorError("cursor: not one that this store gave out")

@@ -1,0 +1,200 @@
+"""The named statements, the names of tables, and rows as the protocols speak of them."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+from zlib import crc32
+
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.records import Head, Record
+from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
+from helix_temporal.stores.postgres.adapter import Row
+from helix_temporal.stores.protocols.hot import HotHeader
+
+
+def header_of(thread_id: str, row: Row) -> HotHeader:
+    """The header in a row that has its columns.
+
+    Raises:
+        StoreCorruptError: Header or slice is not what was stored.
+    """
+    where = f"thread {thread_id!r} in PostgreSQL"
+    if not row["sound"]:
+        raise damaged(where, "the checksum of its header is wrong")
+    return HotHeader(
+        thread_id,
+        epoch=row["epoch"],
+        owner=row["owner"],
+        head=Head(position=row["head"], last_id=row["last_id"]),
+        committed=row["committed"],
+        base=Head(position=row["base"], last_id=row["base_id"]),
+        closed=row["closed"],
+        slice=checked(row["slice"], f"the slice of {where}", row["slice_version"]),
+        slice_version=row["slice_version"],
+        adapter=row["adapter"],
+        size=row["size"],
+        base_size=row["base_size"],
+        archived=row["archived"],
+        archived_size=row["archived_size"],
+        unarchived_since=row["unarchived_since"],
+        deleted=row["deleted"],
+        born=row["born"],
+        cut=row["cut"],
+        origin=row["origin"],
+    )
+
+
+def header_values(header: HotHeader) -> tuple[Any, ...]:
+    """The thread's id and its header, in the order of the columns that ``thread_insert`` names."""
+    return (
+        header.thread_id,
+        header.epoch,
+        header.owner,
+        header.closed,
+        header.head.position,
+        header.head.last_id,
+        header.committed,
+        header.base.position,
+        header.base.last_id,
+        slice_value(header.slice, header.slice_version),
+        header.slice_version,
+        header.adapter,
+        header.size,
+        header.base_size,
+        header.archived,
+        header.archived_size,
+        header.unarchived_since,
+        header.deleted,
+        header.born,
+        header.cut,
+        header.origin,
+    )
+
+
+def slice_value(data: bytes, version: int) -> bytes:
+    """A slice as it is stored."""
+    return with_checksum(data, version)
+
+
+def records_of(row: Row, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:
+    """The messages in a row's columns ``kinds``, ``ids`` and ``bodies``; aggregates of nothing are null.
+
+    Args:
+        row: It has these columns.
+        thread_id: For the error.
+        first: Position of the first message.
+        side: What stands before the columns' names.
+
+    Raises:
+        StoreCorruptError: A message is not what was stored at its position.
+    """
+    kinds: list[str] | None = row[f"{side}kinds"]
+    if kinds is None:
+        return ()
+    found: list[Record] = []
+    for position, (kind, message_id, stored) in enumerate(
+        zip(kinds, row[f"{side}ids"], row[f"{side}bodies"], strict=True), first
+    ):
+        body = stored[:-SIZE]
+        if _sum(position, kind, message_id, body) != stored[-SIZE:]:
+            what = f"the message at position {position} is not the one that was stored"
+            raise damaged(f"thread {thread_id!r} in PostgreSQL", what, position=position)
+        found.append(Record(kind, message_id, body))
+    return tuple(found)
+
+
+def columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
+    """Kinds, ids and bodies with their checksums, from position ``first`` on."""
+    kinds: list[str] = []
+    ids: list[str] = []
+    bodies: list[bytes] = []
+    for position, (kind, message_id, body) in enumerate(records, first):
+        kinds.append(kind)
+        ids.append(message_id)
+        bodies.append(body + _sum(position, kind, message_id, body))
+    return kinds, ids, bodies
+
+
+def _sum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
+    start = f"{position} {kind} {message_id}"
+    return crc32(body, crc32(start.encode())).to_bytes(SIZE, "big")
+
+
+DEFAULT_PREFIX: Final = "__agents_"
+
+_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
+
+
+def check_prefix(prefix: object) -> str:
+    """Return the prefix if tables may begin with it.
+
+    PostgreSQL cuts names at 63 bytes without a word, and two prefixes would then share a table: so it is
+    short.  In SQL it always stands inside quotes: case is kept, and reserved words are names like others.
+
+    Raises:
+        InvalidConfigError: It is not text of ``[A-Za-z_][A-Za-z0-9_]*`` with at most 30 characters.
+    """
+    if not isinstance(prefix, str):
+        raise InvalidConfigError(f"table_prefix: text expected, got {type(prefix).__name__}")
+    if not _PREFIX.fullmatch(prefix):
+        shown = ascii(prefix[:40])
+        raise InvalidConfigError(
+            f"table_prefix {shown} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters"
+        )
+    return prefix
+
+
+_FOLDER: Final = files("helix_temporal.stores.postgres") / "sql"
+_INCLUDE: Final = re.compile(r"\{include:([a-z_]+)(?:\+(\d+))?\}")
+_ARGUMENT: Final = re.compile(r"\$(\d+)")
+_COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+NOW: Final = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""The server's clock in ms."""
+
+
+class Queries:
+    """The statements of one prefix, by name.
+
+    In a file, ``{prefix}`` (always inside double quotes) is the prefix and ``{now}`` the server's clock
+    in ms.  ``{include:name}`` puts in a part, and ``{include:name+3}`` the same with its arguments
+    numbered from ``$4`` on; parts are files that begin with ``_``.
+
+    Raises:
+        InvalidConfigError: See `check_prefix`.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = check_prefix(prefix)
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        """The statement of that name, ready to send."""
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = statement(name).replace("{prefix}", self.prefix)
+        return text
+
+
+@lru_cache(256)
+def statement(name: str) -> str:
+    """A statement with its parts put in and ``{prefix}`` still in it."""
+    return _filled(name).replace("{now}", NOW)
+
+
+def names() -> list[str]:
+    """Of all statements."""
+    found = (path.name for path in _FOLDER.iterdir())
+    return sorted(n.removesuffix(".sql") for n in found if n.endswith(".sql") and not n.startswith("_"))
+
+
+def shifted(text: str, by: int) -> str:
+    """The text with its arguments numbered from ``$by + 1`` on."""
+    return _ARGUMENT.sub(lambda found: f"${int(found[1]) + by}", text)
+
+
+def _filled(name: str) -> str:
+    text = _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text("utf-8")).strip()
+    return _INCLUDE.sub(lambda found: shifted(_filled(f"_{found[1]}"), int(found[2] or 0)), text)

@@ -1,0 +1,744 @@
+"""One client for one Redis or Valkey: standalone, cluster or Sentinel; start-up checks, and errors."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis import exceptions as driver
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from helix_temporal.errors import (
+    HelixError,
+    InvalidConfigError,
+    StoreUnavailableError,
+    UnsafeRedisPolicyError,
+    UnsupportedServerError,
+)
+from helix_temporal.models.ids import decode_id, encode_id
+from helix_temporal.settings import SentinelAddress, is_sentinel, sentinel_address
+from helix_temporal.stores._home_loop import HomeLoop
+from helix_temporal.stores.checksums import damaged
+from helix_temporal.stores.redis._deadlines import Deadlines
+from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
+from helix_temporal.stores.redis.scripts import Script
+
+_PASSING: Final = frozenset(
+    {
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "MISCONF",
+        "NOREPLICAS",
+        "OOM",
+        "READONLY",
+        "TRYAGAIN",
+        "UNKILLABLE",
+    }
+)
+"""Codes of states that end by themselves: a failover, a restart, memory that is given back."""
+
+_STRIPPED: Final = {
+    "AskError": "ASK",
+    "BusyLoadingError": "LOADING",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
+"""Codes that older drivers tell by the class alone."""
+
+_RIGHTS: Final = frozenset({"NOAUTH", "NOPERM", "WRONGPASS"})
+_NOT_PRIMARY: Final = frozenset({"LOADING", "MASTERDOWN", "READONLY"})
+_CLUSTER: Final = frozenset({"ASK", "CROSSSLOT", "MOVED"})
+_KNOWN: Final = _PASSING | _RIGHTS | _CLUSTER | {"WRONGTYPE"}
+_LACKS: Final = re.compile("ACL failure in script|The user executing the script can't")
+"""What servers say of rights within a script, without a code of its own."""
+_COMMAND: Final = re.compile(r"the '([a-z0-9_|.-]+)' command")
+_KEY: Final = re.compile(r"\b(access|permissions?)\b.*\bkeys?\b")
+_IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
+
+
+def translate(error: Exception, where: str) -> HelixError:
+    """Our error for one of the driver's; texts of the server, which may quote arguments, stay out of it.
+
+    Args:
+        error: What the driver raised, or a time-out of our own.
+        where: The server's address, without credentials.
+    """
+    name, code = type(error).__name__, _code(error)
+    if code == "NOPERM":
+        return InvalidConfigError(f"Redis at {where} refuses the user {_lacking(str(error))}")
+    if code in _RIGHTS or isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
+        return InvalidConfigError(f"Redis at {where} refused the user or the password ({name})")
+    if code in _PASSING:
+        return StoreUnavailableError(f"Redis at {where} cannot answer now ({code}); repeat the call later")
+    if (amiss := _misconfigured(error, code)) is not None:
+        return InvalidConfigError(f"Redis at {where} {amiss}")
+    if not isinstance(error, driver.ResponseError | driver.DataError):
+        return _unanswered(error, where)
+    return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
+
+
+def _misconfigured(error: Exception, code: str) -> str | None:
+    """What a setting has wrong, by an error that says so."""
+    if code in _CLUSTER:
+        return "is a node of a cluster; set redis_cluster"
+    if code == "WRONGTYPE":
+        return "holds something else under a key of ours; give each application its own prefix"
+    if isinstance(error, driver.RedisClusterException) and "not enabled" in str(error):
+        return "is no cluster; unset redis_cluster"
+    if "DB index" in str(error):
+        return "has no such database; correct the number in redis_url"
+    return None
+
+
+def _unanswered(error: Exception, where: str) -> StoreUnavailableError:
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
+        return StoreUnavailableError(
+            f"Redis at {where} shows a certificate that is not trusted here; "
+            "add ssl_ca_certs=<file> to redis_url"
+        )
+    return StoreUnavailableError(
+        f"Redis at {where} did not answer ({type(error).__name__}); repeat the call later"
+    )
+
+
+def has_moved(error: Exception) -> bool:
+    """Whether the server says that it is not the primary, or not yet ready to be one.
+
+    A new connection to the same address may then lead to another server.
+    """
+    return _code(error) in _NOT_PRIMARY
+
+
+def is_damage(error: driver.ResponseError) -> str | None:
+    """What a script found damaged; None if it did not end by that.
+
+    A script that stumbles over a value that is no number, or shorter than it should be, found damage, too.
+    """
+    text = str(error)
+    if not _IN_SCRIPT.search(text) or _code(error) in _KNOWN:
+        return None
+    if torn := re.search(r"TORN at position (\d+)", text):
+        return f"it lacks the message at position {torn[1]}"
+    if found := re.search(r"DAMAGED (\w+)", text):
+        return f"the checksum of its {found[1]} is wrong"
+    return "a value is not what a script expects there"
+
+
+def _lacking(text: str) -> str:
+    """What a right is missing for, and how to grant it."""
+    if command := _COMMAND.search(text):
+        return f"{command[1].upper()}; grant: ACL SETUSER <user> +{command[1]}"
+    if _KEY.search(text):
+        return "a key; grant all that begin with the prefix: ACL SETUSER <user> ~<redis_prefix>*"
+    return "a command of a script; the check at a worker's start names it"
+
+
+def _code(error: Exception) -> str:
+    """The code that the server's error began with; the driver strips those that it knows.
+
+    Of an error within a script, Redis 6 tells the code of the command behind the place in the script.
+    """
+    stripped: object = getattr(error, "status_code", None)
+    if isinstance(stripped, str) and stripped != "ERR":
+        return stripped
+    text = str(error)
+    if _LACKS.search(text):
+        return "NOPERM"
+    for within in _IN_SCRIPT.findall(text):
+        if within in _KNOWN:
+            return str(within)
+    return _STRIPPED.get(type(error).__name__) or text.split(" ", 1)[0]
+
+
+_SENTINEL_SECONDS: Final = 1.0
+"""For one sentinel; then the next one is asked, within the deadline of the operation."""
+
+# The driver has no types for it.
+_Pool: Final[Any] = SentinelConnectionPool
+
+
+class _Sentinels(Sentinel):
+    """Sentinels that are asked by one task at a time.
+
+    The driver moves the one that answered to the front of its list while others walk through it: of several
+    tasks some put one sentinel there twice and lose another, unclosed, until too few are left to be asked.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+        self._asking = asyncio.Lock()
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        async with self._asking:
+            found: tuple[str, int] = await super().discover_master(service_name)
+            return found
+
+
+def sentinel_pool(address: SentinelAddress, **options: Any) -> SentinelConnectionPool:
+    """A pool that asks the sentinels for the primary whenever it connects.
+
+    Args:
+        address: What a URL says of sentinels, service and user.
+        options: Of the connections to the primary.
+    """
+    sentinel = _Sentinels(
+        address.hosts,
+        sentinel_kwargs={
+            "socket_timeout": _SENTINEL_SECONDS,
+            "socket_connect_timeout": _SENTINEL_SECONDS,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            "ssl": address.tls,
+        },
+    )
+    pool: SentinelConnectionPool = _Pool(
+        address.service,
+        sentinel,
+        ssl=address.tls,
+        db=address.db,
+        username=address.username,
+        password=address.password,
+        **options,
+    )
+    return pool
+
+
+async def close_sentinels(pool: SentinelConnectionPool) -> None:
+    """Close the connections to the sentinels; the pool's own are closed with the pool."""
+    for sentinel in pool.sentinel_manager.sentinels:
+        await sentinel.aclose()
+
+
+_SECONDS: Final = 2.0
+_FIRST_BYTES: Final = (b"+", b"-")
+"""Of any answer to PING, also to a user who may not."""
+
+
+async def find_mismatch(host: str, port: int, *, tls: bool) -> str:
+    """What is wrong with the URL, and what to do; empty if that is not it.
+
+    Args:
+        host: Of the server.
+        port: Of the server.
+        tls: The URL says that it speaks TLS.
+    """
+    try:
+        async with asyncio.timeout(_SECONDS):
+            if tls and await _speaks_plainly(host, port):
+                return (
+                    "speaks without TLS, and redis_url says rediss://; name its TLS port, or write redis://"
+                )
+            if not tls and await _speaks_tls(host, port):
+                return "speaks TLS, and redis_url says redis://; write rediss://, or name its plain port"
+    except (OSError, TimeoutError):
+        # Neither is told of a server that is not there.
+        return ""
+    return ""
+
+
+async def _speaks_plainly(host: str, port: int) -> bool:
+    async with _connected(host, port, None) as (reader, writer):
+        writer.write(b"PING\r\n")
+        return await reader.read(1) in _FIRST_BYTES
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is sent: whose certificate it is does not matter.
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    async with _connected(host, port, unchecked):
+        return True
+
+
+@contextlib.asynccontextmanager
+async def _connected(
+    host: str, port: int, context: ssl.SSLContext | None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+logger = logging.getLogger(__name__)
+
+Server = Redis | ClusterNode
+"""One server that holds keys."""
+
+T = TypeVar("T")
+
+_OURS: Final = frozenset(
+    {"decode_responses", "max_connections", "protocol", "socket_connect_timeout", "socket_timeout"}
+)
+"""Of a URL's options the driver would take these over what it is given here, and answers would be others."""
+
+_LOOK_EVERY: Final = 1.0
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
+
+
+class Connection:
+    """A client that connects when it is first used, on the loop that runs then; see `HomeLoop`.
+
+    Each operation has one deadline, from waiting for a connection to the last byte of the answer.  An
+    operation that is cancelled or too late closes its connection, so an answer that nobody read never
+    meets another question.  The driver repeats nothing: whoever calls knows what a repeat means.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``; options in it that say how to read and wait for
+            answers, such as ``protocol``, have no effect.  Or that of sentinels,
+            ``redis+sentinel://host:port[,host:port…]/service[/db]``: then each new connection goes to whoever
+            is the service's primary.
+        prefix: What all keys start with; ``[A-Za-z0-9_.:-]``, at most 64 characters.
+        cluster: The address is one node of a Redis Cluster.
+        timeout: Seconds for one operation.
+        max_connections: At most so many operations at a time (in a cluster: for each node); more wait.
+
+    Raises:
+        InvalidConfigError: The prefix or the URL is not acceptable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "helix:",
+        cluster: bool = False,
+        timeout: float = 5.0,
+        max_connections: int = 64,
+    ) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidConfigError("redis_prefix: [A-Za-z0-9_.:-] expected, at most 64 characters")
+        self._sentinel = _sentinel(url, cluster=cluster)
+        self.prefix = prefix
+        self.cluster = cluster
+        self.where = str(self._sentinel) if self._sentinel else _where(url)
+        self._url = _without_ours(url)
+        self._deadlines = Deadlines(timeout)
+        self._max_connections = max_connections
+        self._slots = asyncio.Semaphore(max_connections)
+        self._home = HomeLoop(f"Redis at {self.where}")
+        self._client: Redis | RedisCluster | None = None
+        self._lane: Lane | None = None
+        self._next_look = 0.0
+
+    def key(self, thread_id: str) -> str:
+        """The key of a thread's record; its braces are the cluster's hash tag."""
+        return f"{self.prefix}{{{_encoded(thread_id)}}}"
+
+    @property
+    def follows_failovers(self) -> bool:
+        """Sentinels say who the primary is."""
+        return self._sentinel is not None
+
+    async def find_tls_mismatch(self) -> str:
+        """What to do, if the server speaks TLS and the URL does not say so, or the reverse; else empty."""
+        parts = urlsplit(self._url)
+        if self._sentinel or parts.hostname is None:
+            return ""
+        return await find_mismatch(parts.hostname, parts.port or 6379, tls=parts.scheme == "rediss")
+
+    def place_of(self, key: str) -> str:
+        """A key and the server that has it, for errors."""
+        return f"key {key!r} in Redis at {self.where}"
+
+    async def run(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
+        """Run a script by its hash, or by its text where the server does not know it yet."""
+
+        async def call(client: Redis | RedisCluster) -> Answer:
+            try:
+                if self._lane is not None:
+                    reply: Answer = await self._lane.send(packed(script, keys, args))
+                    return reply
+                return await _answer(client, "EVALSHA", script.sha, len(keys), *keys, *args)
+            except driver.NoScriptError:
+                return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
+
+        async def checked(client: Redis | RedisCluster) -> Answer:
+            try:
+                return await call(client)
+            except driver.ResponseError as error:
+                if (what := is_damage(error)) is None:
+                    raise
+                raise damaged(self.place_of(keys[0]), what, script=script.name) from error
+
+        return await self.within_deadline(checked)
+
+    async def block(self, key: str, *args: Value) -> Any:
+        """Send one command on a key that waits on the server, for less than the deadline.
+
+        Returns:
+            The answer; in a cluster as the driver makes it, otherwise as the server gave it.
+        """
+
+        async def call(client: Redis | RedisCluster) -> Any:
+            if self._lane is not None:
+                return await self._lane.send(packed_command(args))
+            # Named, since the driver would ask the server each time where the key is in the command.
+            cluster: Any = client
+            return await cluster.execute_command(*args, target_nodes=[cluster.get_node_from_key(key)])
+
+        return await self.within_deadline(call)
+
+    async def command(self, *args: Value, at: Server | None = None) -> Any:
+        """Send one command, to the server of its key or to a given one."""
+
+        async def call(client: Redis | RedisCluster) -> Any:
+            return await (at or client).execute_command(*args)
+
+        return await self.within_deadline(call)
+
+    async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Send many commands on keys of one slot (any keys, standalone) and read all their answers."""
+
+        async def call(client: Redis | RedisCluster) -> list[Any]:
+            async with client.pipeline(transaction=False) as pipe:
+                for args in commands:
+                    pipe.execute_command(*args)
+                return list(await pipe.execute())
+
+        return await self.within_deadline(call)
+
+    async def within_deadline(self, call: Callable[[Redis | RedisCluster], Coroutine[Any, Any, T]]) -> T:
+        """Run ``call`` with the client, bounded in time and number.
+
+        Raises:
+            StoreUnavailableError: No answer in time, or one that says "not now".
+            InvalidConfigError: Wrong rights, a cluster that was not announced, foreign keys; another loop
+                uses the connection.
+            UnsupportedServerError: The server refused a command for good.
+        """
+        if self._home.claim():
+            self._begin_anew()
+        try:
+            with self._deadlines.one():
+                async with self._slots:
+                    client = self._client = self._client or self._made()
+                    if isinstance(client, RedisCluster):
+                        # Before it knows the slots the driver sends commands to any node, and closes all
+                        # connections, also those in use, after five that were moved.
+                        await client.initialize()
+                    elif self._sentinel:
+                        await self._follow(client.connection_pool)
+                    return await call(client)
+        except (driver.RedisError, driver.RedisClusterException, OSError) as error:
+            if has_moved(error) or (self._sentinel and not isinstance(error, driver.ResponseError)):
+                await self._let_go()
+            raise translate(error, self.where) from error
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Batches of the keys of hashes that match, from every primary; a key may come twice."""
+        for server in await self.primaries():
+            cursor = 0
+            while True:
+                cursor, keys = await self.command(
+                    "SCAN", cursor, "MATCH", pattern, "COUNT", 500, "TYPE", "hash", at=server
+                )
+                if keys:
+                    yield keys
+                if cursor == 0:
+                    break
+
+    def id_in(self, key: bytes, stored: bytes, suffix: str = "") -> str | None:
+        """The id that has a key; where the record that should tell is damaged, what the key tells."""
+        name, found = key.decode(), stored.decode("utf-8", "replace")
+        if self.key(found) + suffix == name:
+            return found
+        told = decode_id(name[len(self.prefix) + 1 : -1 - len(suffix)])
+        logger.error("Redis at %s: key %r does not say whose it is; it is damaged", self.where, name)
+        return told
+
+    async def primaries(self) -> list[Server]:
+        """Every server that holds keys, for `command`."""
+
+        async def call(client: Redis | RedisCluster) -> list[Server]:
+            return [client] if isinstance(client, Redis) else [*client.get_primaries()]
+
+        return await self.within_deadline(call)
+
+    async def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        if self._home.claim():
+            self._begin_anew()
+        client, self._client, self._lane = self._client, None, None
+        self._home.leave()
+        if client is not None:
+            await client.aclose()
+        if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
+            await close_sentinels(client.connection_pool)
+
+    def _begin_anew(self) -> None:
+        """Leave to the collector what an ended loop opened: only that loop could close it."""
+        self._client = self._lane = None
+        self._slots = asyncio.Semaphore(self._max_connections)
+        self._next_look = 0.0
+
+    async def _follow(self, pool: ConnectionPool) -> None:
+        """Ask every second who the primary is, and leave a server that is not.
+
+        One that was frozen, or was demoted to a replica, still answers reads, from an old copy.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look or not isinstance(pool, SentinelConnectionPool):
+            return
+        self._next_look = now + _LOOK_EVERY
+        try:
+            finder: Any = pool  # the driver has no types for it
+            await finder.get_master_address()  # the lane compares with what the pool knows
+        except MasterNotFoundError:
+            return  # the sentinels may be away while the primary is not
+
+    async def _let_go(self) -> None:
+        """Close the connections that nobody uses: the server is not the primary any more, or is gone."""
+        if self._lane is not None and isinstance(self._client, Redis):
+            pool = self._client.connection_pool
+            await self._lane.let_go()
+            await pool.disconnect(inuse_connections=False)
+
+    def _made(self) -> Redis | RedisCluster:
+        # The deadline is ours: one timer an operation instead of a task for each write.
+        quiet: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
+        if self.cluster:
+            return RedisCluster.from_url(
+                self._url,
+                max_connections=self._max_connections,
+                retry=Retry(NoBackoff(), 0),
+                reinitialize_steps=0,
+                **quiet,
+            )
+        # Twice: those that wait in the lane count as in use.
+        quiet |= {"max_connections": 2 * self._max_connections, "retry": Retry(NoBackoff(), 0)}
+        pool: ConnectionPool
+        if self._sentinel:
+            pool = sentinel_pool(self._sentinel, **quiet)
+        else:
+            pool = ConnectionPool.from_url(self._url, **quiet)
+        self._lane = Lane(pool)
+        return Redis.from_pool(pool)
+
+
+def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
+    if not is_sentinel(url):
+        return None
+    if cluster:
+        raise InvalidConfigError("redis_cluster: sentinels watch no cluster; unset it, or name a node")
+    try:
+        return sentinel_address(url)
+    except ValueError as error:
+        raise InvalidConfigError(f"redis_url: {error}") from None
+
+
+def _where(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise InvalidConfigError("redis_url: redis://, rediss://, unix:// or redis+sentinel:// expected")
+    return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+
+
+def _without_ours(url: str) -> str:
+    start, mark, query = url.partition("?")
+    return start + mark + "&".join(each for each in query.split("&") if each.partition("=")[0] not in _OURS)
+
+
+_encoded = lru_cache(4096)(encode_id)
+
+
+async def _answer(client: Redis | RedisCluster, *args: Value) -> Answer:
+    reply: Answer = await client.execute_command(*args)
+    return reply
+
+
+NEEDED: Final = (
+    "EXISTS KEY",
+    "HDEL KEY f",
+    "HEXISTS KEY f",
+    "HGET KEY f",
+    "HKEYS KEY",
+    "HLEN KEY",
+    "HMGET KEY f",
+    "HSCAN KEY 0",
+    "HSET KEY f v f",
+    "HSETNX KEY f v",
+    "HVALS KEY",
+    "PERSIST KEY",
+    "PEXPIRE KEY 1000",
+    "PEXPIREAT KEY 1",
+    "PTTL KEY",
+    "RENAME KEY KEY",
+    "SCAN 0 COUNT 1",
+    "TIME",
+    "UNLINK KEY",
+    "XADD KEY - f v",
+    "XRANGE KEY - + COUNT 1",
+    "XREAD COUNT 1 STREAMS KEY 0",
+    "XTRIM KEY MAXLEN 1",
+    "ZADD KEY - m",
+    "ZCARD KEY",
+    "ZLEXCOUNT KEY - +",
+    "ZRANGEBYLEX KEY - +",
+    "ZRANGEBYSCORE KEY 0 1",
+    "ZREM KEY m",
+    "ZREVRANGEBYLEX KEY + -",
+    "ZSCAN KEY 0",
+    "ZSCORE KEY m",
+)
+"""A harmless call of each command that stores use, beside EVAL, EVALSHA and INFO.
+
+The server looks at rights before it looks at values: some of these fail, so that they write nothing.  What
+the others write is gone at the end.
+"""
+
+_TRY: Final = Script(
+    "rights",
+    """local refused = {}
+for _, call in ipairs(ARGV) do
+  local words = {}
+  for word in string.gmatch(call, '%S+') do words[#words + 1] = word == 'KEY' and KEYS[1] or word end
+  local reply = redis.pcall(unpack(words))
+  local told = type(reply) == 'table' and reply.err or ''
+  for _, sign in ipairs({'NOPERM', 'ACL failure', 'The user executing the script'}) do
+    if string.find(told, sign, 1, true) then
+      refused[#refused + 1] = words[1]
+      break
+    end
+  end
+end
+return refused
+""",
+)
+
+
+async def check_rights(connection: Connection) -> None:
+    """Try every command that the stores use, as the scripts run them, on a key that nothing else uses.
+
+    It works for a user who may not ask what it may do.
+
+    Raises:
+        InvalidConfigError: The user lacks some; it names them, and what to grant.
+    """
+    # No id's form has a colon.
+    key = f"{connection.prefix}{{:check}}:rights"
+    # By its text first, so that the server then knows its hash.
+    refused = await connection.command("EVAL", _TRY.text, 1, key, *NEEDED)
+    await connection.run(_TRY, [key], "TIME")
+    if refused:
+        names = [each.decode() for each in refused]
+        raise InvalidConfigError(
+            f"Redis at {connection.where} refuses the user {', '.join(names)}; grant:"
+            f" ACL SETUSER <user> {' '.join(f'+{each.lower()}' for each in names)}",
+            commands=" ".join(names),
+        )
+
+
+_OLDEST: Final = (6, 0)
+_SAFE: Final = frozenset({"noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"})
+
+
+async def check_server(connection: Connection, *, expiring: bool = False) -> bool:
+    """Ask every primary; whether all of them keep an append-only file, so that what they acknowledge lasts.
+
+    Args:
+        connection: To all of it.
+        expiring: Records of several keys have a time to live, so that no key at all may be evicted.
+
+    Raises:
+        UnsafeRedisPolicyError: It may evict keys without a time to live, or does not tell; with
+            ``expiring``: it may evict any.
+        UnsupportedServerError: It is older than Redis 6, a replica, or lacks Lua's ``struct``.
+        InvalidConfigError: It is a node of a cluster that was not announced as one, or the reverse; or the
+            user lacks rights; or it speaks TLS and the URL does not say so, or the reverse.
+        StoreUnavailableError: It does not answer.
+    """
+    try:
+        return await _check_primaries(connection, expiring=expiring)
+    except StoreUnavailableError as error:
+        wrong = await connection.find_tls_mismatch()
+        if not wrong:
+            raise
+        raise InvalidConfigError(f"Redis at {connection.where} {wrong}") from error
+
+
+async def _check_primaries(connection: Connection, *, expiring: bool) -> bool:
+    durable = True
+    for server in await connection.primaries():
+        info = await connection.command("INFO", at=server)
+        if not isinstance(info, dict):
+            raise UnsupportedServerError(f"Redis at {connection.where}: INFO is not what it should be")
+        _check_version(connection, info)
+        if info.get("cluster_enabled") and not connection.cluster:
+            raise InvalidConfigError(f"Redis at {connection.where} is a node of a cluster; set redis_cluster")
+        policy = info.get("maxmemory_policy") or await _configured_policy(connection, server)
+        refuse_unsafe_policy(connection.where, str(policy))
+        if expiring and policy != "noeviction":
+            raise UnsafeRedisPolicyError(
+                f"Redis at {connection.where}: maxmemory-policy {policy!r} may evict a part of a session "
+                "that has a time to live; set it to noeviction, or unset the time to live of sessions",
+                policy=str(policy),
+            )
+        durable = durable and str(info.get("aof_enabled")) == "1"
+    await check_rights(connection)
+    await _check_scripts(connection)
+    return durable
+
+
+def refuse_unsafe_policy(where: str, policy: str) -> None:
+    """Refuse every eviction policy that is not known to spare keys without a time to live.
+
+    Raises:
+        UnsafeRedisPolicyError: It names the policy and the ones to choose from.
+    """
+    if policy not in _SAFE:
+        raise UnsafeRedisPolicyError(
+            f"Redis at {where}: maxmemory-policy {policy!r} may evict unarchived threads; "
+            "set it to noeviction or one of volatile-*",
+            policy=policy,
+        )
+
+
+def _check_version(connection: Connection, info: dict[str, Any]) -> None:
+    where = connection.where
+    version = str(info.get("redis_version", ""))
+    found = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if found < _OLDEST:
+        raise UnsupportedServerError(f"Redis at {where}: version {version or 'unknown'}, at least 6.0 needed")
+    if info.get("role") == "slave":
+        if connection.follows_failovers:
+            raise StoreUnavailableError(
+                f"Redis at {where} is a replica since a moment; repeat the call later"
+            )
+        raise UnsupportedServerError(f"Redis at {where} is a replica and takes no writes; name the primary")
+
+
+async def _configured_policy(connection: Connection, server: Server) -> object:
+    try:
+        found = await connection.command("CONFIG GET", "maxmemory-policy", at=server)
+    except HelixError as error:
+        raise UnsafeRedisPolicyError(
+            f"Redis at {connection.where} tells its maxmemory-policy neither by INFO nor by CONFIG"
+        ) from error
+    return found.get("maxmemory-policy", "unknown") if isinstance(found, dict) else "unknown"
+
+
+async def _check_scripts(connection: Connection) -> None:
+    key = connection.key("check")
+    answer = await connection.command("EVAL", "return struct.pack('>I4', 1)", 1, key)
+    if answer != b"\0\0\0\1":
+        raise UnsupportedServerError(f"Redis at {connection.where}: Lua's struct library is missing")

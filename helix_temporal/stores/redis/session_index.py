@@ -1,0 +1,742 @@
+"""The index of sessions: what lists are made of, in a slot of its own, kept up with each commit."""
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.stores.checksums import checked, damaged, with_checksum
+from helix_temporal.stores.paging import decode_cursor, encode_cursor
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+    SessionView,
+    Wanted,
+)
+from helix_temporal.stores.redis import threads
+from helix_temporal.stores.redis._lane import Answer, Value
+from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.scripts import Script, assembled
+
+_LETTERS: Final = {
+    RecordKind.CHECKPOINT: b"c",
+    RecordKind.CHECKPOINT_STATE: b"h",
+    RecordKind.STEP: b"s",
+    RecordKind.STAGED: b"t",
+    RecordKind.RUN: b"r",
+    RecordKind.STOP: b"p",
+    RecordKind.REF: b"f",
+    RecordKind.OPERATION: b"o",
+    RecordKind.THREAD: b"l",
+}
+"""Stored: never changed, never used again for another kind."""
+
+_KINDS: Final = {letter[0]: kind for kind, letter in _LETTERS.items()}
+_MIDDLE: Final = 2**63
+
+
+class Known(NamedTuple):
+    """What the index is told of a session.
+
+    Attributes:
+        birth: When its record was made, in µs; with ``revision`` it says which of two is the later.
+        ends: When the record ends its life, in ms since 1970; None if never.
+        operation: The place of its oldest operation; empty if it has none.
+        document: One document as `write_rows` makes it; empty if there is no session.
+    """
+
+    birth: int
+    revision: int
+    ends: int | None
+    operation: bytes
+    document: bytes
+
+
+def field_of(name: RecordKey) -> bytes:
+    """The field of a record."""
+    return b"%b%b\0%b" % (_LETTERS[name.kind], name.group.encode(), name.key.encode())
+
+
+def order_bytes(order: int) -> bytes:
+    """An order so that bytes sort as the numbers do."""
+    return (max(-_MIDDLE, min(order, _MIDDLE - 1)) + _MIDDLE).to_bytes(8, "big")
+
+
+def time_bytes(time: int) -> bytes:
+    """A time in ms so that bytes sort as the numbers do, and Lua can read it."""
+    return max(0, min(time, _MIDDLE - 1)).to_bytes(8, "big")
+
+
+def view_args(wanted: Wanted) -> tuple[Value, ...]:
+    """The arguments of ``session_view.lua`` after the id."""
+    return (
+        f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)}",
+        *(field_of(name) for name in wanted.keys),
+        *(_LETTERS[kind] + group.encode() for kind, group in wanted.groups),
+        *(_LETTERS[kind] for kind in wanted.newest),
+    )
+
+
+def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionView:
+    """What ``session_view.lua`` answered.
+
+    Raises:
+        StoreCorruptError: State or a record is not what was stored.
+    """
+    numbers, state, thread, *pairs = answer
+    revision, max_epoch, now, there = map(int, numbers.split())
+    return SessionView(
+        revision=revision,
+        max_epoch=max_epoch,
+        now=now,
+        state=checked(state, f"the state in {where}", session_id, "state") if there else None,
+        records=tuple({each.name: each for each in read_records(pairs, session_id, where)}.values()),
+        thread=threads.read(thread, session_id, where).header if thread else None,
+    )
+
+
+def commit_args(
+    change: SessionCommit,
+    *,
+    indexed: bool,
+    lives: int | None,
+    limit: int | None,
+    document: bytes,
+    mark: bytes,
+    step: Sequence[Value],
+) -> tuple[Value, ...]:
+    """The arguments of ``session_commit.lua`` after the id."""
+    puts = {each.name: each for each in change.puts}
+    numbers = (
+        change.revision,
+        change.max_epoch,
+        int(change.row is not None),
+        int(change.deletes),
+        int(indexed),
+        "-" if lives is None else lives,
+        "-" if limit is None else limit,
+        len(change.removes),
+        len(change.clears),
+        len(puts),
+        len(change.unless.keys),
+        len(change.unless.groups),
+    )
+    return (
+        " ".join(map(str, numbers)),
+        b"" if change.row is None else with_checksum(change.row.body, change.session_id, "state"),
+        document,
+        mark,
+        *(field_of(name) for name in change.unless.keys),
+        *(_LETTERS[kind] + group.encode() for kind, group in change.unless.groups),
+        *(field_of(name) for name in change.removes),
+        *(_LETTERS[kind] + group.encode() for kind, group in change.clears),
+        *(part for each in puts.values() for part in _put(change.session_id, each)),
+        *step,
+    )
+
+
+def page_args(
+    kind: RecordKind, limit: int, after: tuple[int, str] | None, descending: bool
+) -> tuple[Value, ...]:
+    """The arguments of ``session_page.lua`` after the id."""
+    letter = _LETTERS[kind]
+    lowest, highest = b"[%bo" % letter, b"(%bp" % letter
+    if after is not None:
+        place = b"%bo%b%b" % (letter, order_bytes(after[0]), after[1].encode())
+        # What follows a place is NUL and the group: beyond all groups of it, or before the first.
+        lowest, highest = (lowest, b"(%b\0" % place) if descending else (b"[%b\1" % place, highest)
+    return letter, lowest, highest, int(descending), limit
+
+
+def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRecord]:
+    """Records out of fields and values.
+
+    Raises:
+        StoreCorruptError: One is not what was stored there.
+    """
+    for field, value in zip(pairs[::2], pairs[1::2], strict=True):
+        group, _, key = field[1:].partition(b"\0")
+        if len(value) < 8 or field[0] not in _KINDS:
+            raise damaged(where, f"it has a record of a session that is none, of {len(value)} bytes")
+        order = int.from_bytes(value[:8], "big") - _MIDDLE
+        kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
+        data = checked(value[8:], body, session_id, order, field.decode())
+        yield SessionRecord(kind, key.decode(), data, group.decode(), order)
+
+
+def read_known(numbers: bytes, operation: bytes, document: bytes) -> Known:
+    """What ``session_commit.lua`` and ``session_known.lua`` tell for the index."""
+    _, birth, revision, ends = numbers.split()
+    return Known(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
+
+
+def _put(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
+    field, order = field_of(record.name), order_bytes(record.order)
+    kept = int.from_bytes(order, "big") - _MIDDLE
+    return field, order, with_checksum(record.body, session_id, kept, field.decode())
+
+
+_HEAD: Final = Struct(">8s8sB8s8sI")
+_SIZES: Final = re.compile(rb"\d+ \d+ ([08]) ([08])")
+_FACET: Final = 16
+_EXPIRES, _DUE, _CLEANUP = 1, 2, 4
+_NEVER: Final = bytes(8)
+_SHOWN: Final = {*SessionSummary.model_fields}
+_EVERY: Final = 2**53
+"""More than there can be, and a number that Lua knows."""
+
+_ENTRY: Final = 1 + _FACET + 1
+"""Bytes before the time in an entry of a facet: its letter, the facet, the order's letter."""
+
+
+def document(row: SessionRow) -> bytes:
+    """What the index must know of a state: times, facets, and what a list shows of it."""
+    state, due = row.state, row.due_at
+    flags = (
+        (state.expires_at is not None) * _EXPIRES
+        + (due is not None) * _DUE
+        + bool(state.cleanup_pending) * _CLEANUP
+    )
+    facets = {*_facets_of(state)}
+    head = _HEAD.pack(
+        time_bytes(state.created_at),
+        time_bytes(state.updated_at),
+        flags,
+        _NEVER if state.expires_at is None else time_bytes(state.expires_at),
+        _NEVER if due is None else time_bytes(due),
+        len(facets),
+    )
+    return with_checksum(b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode())))
+
+
+class Row(NamedTuple):
+    """A row of the index, as far as lists show it."""
+
+    summary: SessionSummary
+    cleanup_pending: bool
+
+
+def read_row(row: bytes, where: str) -> Row | None:
+    """The session in a row of the index; None if there is none any more.
+
+    Raises:
+        StoreCorruptError: It is no row, or not the one that was stored; ``where`` is the index.
+    """
+    line, _, rest = row.partition(b"\n")
+    if not (sizes := _SIZES.fullmatch(line)):
+        raise damaged(where, f"a row of {len(row)} bytes has no beginning")
+    document = rest[int(sizes[1]) + int(sizes[2]) :]
+    if not document:
+        return None
+    document = checked(document, f"a row of {where}")
+    *_, flags, _, _, facets = _HEAD.unpack_from(document)
+    summary = SessionSummary.model_validate_json(document[_HEAD.size + _FACET * facets :])
+    return Row(summary, flags >= _CLEANUP)
+
+
+@lru_cache(1024)
+def facet(*names: str) -> bytes:
+    """Something that can be filtered by, as 16 bytes that begin no other."""
+    digest = blake2b(digest_size=_FACET)
+    for name in names:
+        data = name.encode()
+        digest.update(b"%d:%b" % (len(data), data))
+    return digest.digest()
+
+
+_ALL: Final = facet("all")
+_ROOT: Final = facet("root")
+
+
+def _facets_of(state: SessionState) -> Iterable[bytes]:
+    yield _ALL
+    yield facet("agent_type", state.agent_type)
+    yield facet("status", state.status)
+    if state.user_id is not None:
+        yield facet("user", state.user_id)
+    yield _ROOT if state.parent_session_id is None else facet("parent", state.parent_session_id)
+    yield from (facet("tag", tag) for tag in state.tags)
+    yield from (facet("meta", key, text) for key, text in state.metadata.items() if isinstance(text, str))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of entries: from ``lowest`` to ``highest``, as the server wants its bounds."""
+
+    lowest: bytes
+    highest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a query looks for.
+
+    Attributes:
+        groups: Of each at least one facet must be there.
+        ordered: The letter of the order asked for.
+        ranged: That of the order by which entries are read: the one that a range of dates is given for.
+    """
+
+    query: SessionQuery
+    groups: tuple[tuple[bytes, ...], ...]
+    ordered: bytes
+    ranged: bytes
+
+    @staticmethod
+    def of(query: SessionQuery) -> "Plan":
+        """The plan for a query."""
+        ordered = _letter(query.order_by.field)
+        has_range = query.date_from is not None or query.date_to is not None
+        ranged = _letter(query.date_field) if has_range else ordered
+        return Plan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
+
+    @property
+    def in_order(self) -> bool:
+        """Entries are read in the order asked for."""
+        return self.ordered == self.ranged
+
+    @property
+    def direct(self) -> bool:
+        """One range of each facet of one group holds exactly what is looked for, in its order."""
+        return len(self.groups) == 1 and self.in_order
+
+    @property
+    def descending(self) -> bool:
+        """The latest come first."""
+        return self.query.order_by.direction == "desc"
+
+    def span(self, facet: bytes) -> Span:
+        """All entries of a facet within the range of dates."""
+        start, end = self.query.date_from, self.query.date_to
+        before = b"f%b%b" % (facet, self.ranged)
+        lowest = b"[" + before + (b"" if start is None else time_bytes(start))
+        return Span(lowest, b"(" + before + (b"\xff" if end is None else time_bytes(end)))
+
+    def beyond(self, facet: bytes, place: bytes) -> Span:
+        """Those of them that come after a place, which is a time and an id."""
+        return self.after(self.span(facet), b"f%b%b%b" % (facet, self.ordered, place))
+
+    def after(self, span: Span, entry: bytes) -> Span:
+        """What comes after an entry, be it in the span or not."""
+        if self.descending:
+            return Span(span.lowest, b"(" + entry if entry <= span.highest[1:] else span.highest)
+        return Span(b"(" + entry if entry >= span.lowest[1:] else span.lowest, span.highest)
+
+    def parts(self, facet: bytes, after: bytes | None, skip: int) -> Sequence[tuple[Span, int]]:
+        """Spans in which what matches is counted, and how much of it must be known."""
+        whole, most = self.span(facet), skip + self.query.limit + 1
+        if not self.in_order:
+            return ((whole, _EVERY),)
+        if after is None:
+            return ((whole, most),)
+        beyond = self.beyond(facet, after)
+        if self.descending:
+            before = Span(_other_side(beyond.highest), whole.highest)
+        else:
+            before = Span(whole.lowest, _other_side(beyond.lowest))
+        return ((before, 0), (beyond, most))
+
+
+def _other_side(bound: bytes) -> bytes:
+    """The bound of what ends or begins just where this bound begins or ends."""
+    return (b"(" if bound.startswith(b"[") else b"[") + bound[1:]
+
+
+def place_of(entry: bytes) -> bytes:
+    """Time and id of an entry of a facet."""
+    return entry[_ENTRY:]
+
+
+def id_of(place: bytes) -> bytes:
+    """The id at a place."""
+    return place[8:]
+
+
+def time_at(place: bytes) -> int:
+    """The time at a place, ms since 1970."""
+    return int.from_bytes(place[:8], "big")
+
+
+def shown(plan: Plan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
+    """The places of a page out of all that match, and one more if there is one."""
+    found = sorted(places, reverse=plan.descending)
+    if after is not None:
+        found = [each for each in found if (each < after if plan.descending else each > after)]
+    return found[skip : skip + plan.query.limit + 1]
+
+
+def _letter(field: str) -> bytes:
+    return b"c" if field == "created_at" else b"u"
+
+
+def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
+    if query.user_id is not None:
+        yield (facet("user", query.user_id),)
+    if query.agent_type is not None:
+        yield (facet("agent_type", query.agent_type),)
+    if query.status:
+        yield tuple({facet("status", each) for each in query.status})
+    if query.parent_session_id is None:
+        yield (_ROOT,)
+    elif not isinstance(query.parent_session_id, Unset):
+        yield (facet("parent", query.parent_session_id),)
+    for tag in {*query.tags}:
+        yield (facet("tag", tag),)
+    for key, text in query.metadata.items():
+        yield (facet("meta", key, text),)
+
+
+_PAGE: Final = assembled("index_page", "_index")
+_SIFT: Final = assembled("index_sift", "_index")
+
+_SIFTED: Final = 1_000
+"""Entries looked at in one script, so that nobody else waits long."""
+
+
+logger = logging.getLogger(__name__)
+
+Remake = Callable[[bytes, bytes], Awaitable[None]]
+"""Makes the row of a session anew, unless it is another one than this by now."""
+
+
+class SessionLists:
+    """Reads the index.  Made by `SessionIndex`.
+
+    Args:
+        remake: How a damaged row is made anew.
+    """
+
+    def __init__(self, connection: Connection, rows: str, entries: str, remake: Remake) -> None:
+        self._connection, self._rows, self._entries = connection, rows, entries
+        self._remake = remake
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`."""
+        scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
+        after = None
+        if query.cursor is not None:
+            time, session_id = decode_cursor(scope, query.cursor)
+            after = time_bytes(time) + session_id.encode()
+        skip = query.offset if after is None else 0
+        plan = Plan.of(query)
+        total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
+        rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
+        more = len(places) > query.limit
+        last = places[query.limit - 1] if more else b""
+        return SessionPage(
+            sessions=tuple(row.summary for row in rows),
+            total=total,
+            offset=query.offset,
+            limit=query.limit,
+            has_more=more,
+            next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
+        )
+
+    async def read_rows(self, ids: Sequence[bytes]) -> list[Row]:
+        """The sessions of these ids that are there.
+
+        A damaged row is made anew from its session.  If the session is damaged as well, it is left out and
+        named in the log: one must not keep all others from the lists.
+        """
+        if not ids:
+            return []
+        held = await self._connection.command("HMGET", self._rows, *ids)
+        found = [await self._read(*each) for each in zip(ids, held, strict=True)]
+        return [row for row in found if row is not None]
+
+    # -- inside
+
+    async def _read(self, session_id: bytes, held: bytes | None) -> Row | None:
+        if held is None:
+            return None
+        where = self._connection.place_of(self._rows)
+        try:
+            return read_row(held, where)
+        except StoreCorruptError as error:
+            logger.warning("session %r: its row is made anew (%s)", session_id.decode(), error)
+        try:
+            await self._remake(session_id, held)
+            again = await self._connection.command("HGET", self._rows, session_id)
+            return None if again is None else read_row(again, where)
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            logger.warning("session %r is left out of a list: %s", session_id.decode(), error)
+            return None
+
+    async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read only what is shown: each facet's own entries are in the order asked for."""
+        [facets] = plan.groups
+        alone, most = len(facets) == 1, plan.query.limit + 1
+        ranges: list[Value] = []
+        for facet in facets:
+            whole = plan.span(facet)
+            part = whole if after is None else plan.beyond(facet, after)
+            ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
+        answer = await self._run(
+            _PAGE,
+            [self._entries],
+            int(plan.descending),
+            skip if alone else 0,
+            most if alone else skip + most,
+            *ranges,
+        )
+        return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
+
+    async def _sifted(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+        """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
+        counts = await self._connection.pipeline(
+            [
+                ("ZLEXCOUNT", self._entries, plan.span(facet).lowest, plan.span(facet).highest)
+                for group in plan.groups
+                for facet in group
+            ]
+        )
+        size = dict(zip((facet for group in plan.groups for facet in group), counts, strict=True))
+        smallest = min(plan.groups, key=lambda group: sum(size[facet] for facet in group))
+        others = [b"".join(group) for group in plan.groups if group != smallest]
+        total, found = 0, list[bytes]()
+        for facet in smallest:
+            for span, most in plan.parts(facet, after, skip):
+                count, places = await self._sift(plan, span, most, others)
+                total += count
+                found += places
+        # Read in another order than asked for, all that match are here, else only those beyond.
+        return total, shown(plan, found, None if plan.in_order else after, skip)
+
+    async def _sift(
+        self, plan: Plan, span: Span, most: int, groups: Sequence[bytes]
+    ) -> tuple[int, Sequence[bytes]]:
+        """How many of a span match, and the first ``most`` of them."""
+        total, found, last = 0, list[bytes](), b""
+        while True:
+            rest = span if not last else plan.after(span, last)
+            last, count, *places = await self._run(
+                _SIFT,
+                [self._rows, self._entries],
+                rest.lowest,
+                rest.highest,
+                int(plan.descending),
+                _SIFTED,
+                most - len(found),
+                b"" if plan.in_order else plan.ordered,
+                *groups,
+            )
+            total += int(count)
+            found += places
+            if not last:
+                return total, found
+
+    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+        answer = await self._connection.run(script, keys, *args)
+        assert isinstance(answer, list)
+        return answer
+
+
+_UPDATE: Final = assembled("index_update", "_index")
+_REMAKE: Final = assembled("index_remake", "_index")
+_SETTLE: Final = assembled("index_settle", "_index")
+_MARK: Final = assembled("index_mark", "_index")
+_STALE: Final = assembled("index_stale", "_index")
+
+_MOMENT: Final = 1_000
+"""Milliseconds after which a reader does not wait for a commit to arrive."""
+
+COMMIT_BY: Final = 30_000
+"""A commit that comes to its session later than so many milliseconds after its mark is refused."""
+
+_SETTLED: Final = 60_000
+"""The commit of an older mark has happened or never will, even if the clocks of two servers differ."""
+
+_MENDED: Final = 100
+_PURGED: Final = 100
+
+_ID_AT: Final = {b"f": 26, b"x": 9, b"w": 9, b"k": 1, b"o": 9, b"d": 9}
+"""Where in an entry the session's id begins, by the entry's letter."""
+
+Ask = Callable[[str], Awaitable[Known | None]]
+"""Asks a session itself what the index must know."""
+
+
+class SessionIndex:
+    """The index of all sessions under one prefix.
+
+    Args:
+        ask: How to ask a session.
+    """
+
+    def __init__(self, connection: Connection, ask: Ask) -> None:
+        self._connection, self._ask = connection, ask
+        # No id's form has a colon: this is no session's slot.
+        start = f"{connection.prefix}{{:sessions}}:"
+        self._rows, self._entries, self.marks = f"{start}rows", f"{start}entries", f"{start}marks"
+        self._lists = SessionLists(connection, self._rows, self._entries, self._remake_row)
+
+    # -- writing
+
+    @staticmethod
+    def new_mark(session_id: str) -> bytes:
+        """A mark that no other commit has."""
+        return f"{session_id}\0{secrets.token_hex(8)}".encode()
+
+    async def announce(self, mark: bytes) -> int:
+        """Leave a mark; the time until which its commit may come, ms since 1970."""
+        answer = await self._connection.run(_MARK, [self.marks], mark)
+        assert isinstance(answer, bytes)
+        return int(answer) + COMMIT_BY
+
+    async def withdraw(self, mark: bytes) -> None:
+        """Take out the mark of a commit that did not happen."""
+        await self._connection.command("ZREM", self.marks, mark)
+
+    async def update(self, session_id: str, known: Known | None, mark: bytes = b"") -> None:
+        """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
+        keys = [self._rows, self._entries, self.marks]
+        await self._connection.run(_UPDATE, keys, session_id, mark, *_told(known))
+
+    async def arrive(self, session_id: str, known: Known, mark: bytes) -> None:
+        """`update` after a commit that has happened: if it fails, readers mend it."""
+        try:
+            await self.update(session_id, known, mark)
+        except StoreUnavailableError as error:
+            logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
+
+    async def remake(self) -> None:
+        """Make all rows anew from the sessions, whatever is in them, and take out entries of none.
+
+        What commits write meanwhile stays.
+        """
+        async for name, row in self._scanned("HSCAN", self._rows):
+            await self._remake_row(name, row)
+        async for entry, _ in self._scanned("ZSCAN", self._entries):
+            if (start := _ID_AT.get(entry[:1])) is not None:
+                await self._connection.run(_SETTLE, [self._rows, self._entries], entry[start:], entry)
+
+    async def _remake_row(self, name: bytes, row: bytes) -> None:
+        known = await self._ask(name.decode())
+        await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_told(known))
+
+    async def _scanned(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
+        cursor = b"0"
+        while True:
+            cursor, found = await self._connection.command(command, key, cursor, "COUNT", _MENDED)
+            for pair in found.items() if isinstance(found, dict) else found:
+                yield pair
+            if not int(cursor):
+                return
+
+    # -- reading
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`."""
+        await self.mend()
+        return await self._lists.list_sessions(query)
+
+    async def list_expired(
+        self, before: int, *, limit: int, after: tuple[int, str] | None
+    ) -> tuple[ExpiredSession, ...]:
+        """See `SessionRecords.list_expired`."""
+        found = await self._timed(b"x", before, limit, after)
+        rows = await self._lists.read_rows([session_id.encode() for _, session_id in found])
+        pending = {row.summary.session_id for row in rows if row.cleanup_pending}
+        return tuple(
+            ExpiredSession(session_id=session_id, expires_at=at, cleanup_pending=session_id in pending)
+            for at, session_id in found
+        )
+
+    async def list_due(
+        self, before: int, *, limit: int, after: tuple[int, str] | None
+    ) -> tuple[tuple[int, str], ...]:
+        """See `SessionRecords.list_due`."""
+        return await self._timed(b"w", before, limit, after)
+
+    async def list_cleanup_pending(self, *, limit: int, after: str | None) -> tuple[str, ...]:
+        """See `SessionRecords.list_cleanup_pending`."""
+        await self.mend()
+        lowest = b"[k" if after is None else b"(k" + after.encode()
+        found = await self._entries_in(lowest, b"(l", limit)
+        return tuple(entry[1:].decode() for entry in found)
+
+    async def with_operations(self, before: int, *, after: bytes) -> list[tuple[bytes, str]]:
+        """Some entries, and ids, of sessions that may have operations older than ``before`` (ms)."""
+        lowest = b"(" + after if after else b"[o"
+        found = await self._entries_in(lowest, b"(o" + order_bytes(before), _PURGED)
+        return [(entry, entry[9:].decode()) for entry in found]
+
+    async def mend(self) -> None:
+        """Ask the sessions of commits that should have arrived, and those that should have ended."""
+        skip_marks = skip_ended = 0
+        while True:
+            number, *found = await self._run(
+                _STALE, [self._entries, self.marks], _MOMENT, _SETTLED, skip_marks, skip_ended, _MENDED
+            )
+            marks, ended = found[: int(number)], found[int(number) :]
+            outcomes = await asyncio.gather(
+                *(self._mend(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
+                *(self._mend(each.decode(), b"") for each in ended),
+                return_exceptions=True,
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            skip_marks += sum(each.startswith(b"M") for each in marks)
+            skip_ended += sum(outcome is False for outcome in outcomes[len(marks) :])
+            if max(len(marks), len(ended)) < _MENDED:
+                return
+
+    # -- inside
+
+    async def _mend(self, session_id: str, late: bytes) -> bool:
+        """Whether the session could be asked; one that is damaged must not keep all others from lists."""
+        mark = late[1:] if late.startswith(b"S") else b""
+        try:
+            known = await self._ask(session_id)
+        except StoreUnavailableError:
+            raise
+        except HelixError:
+            logger.exception("session %r can't be read: lists may be wrong about it", session_id)
+            await self.withdraw(mark)
+            return False
+        await self.update(session_id, known, mark)
+        return True
+
+    async def _timed(
+        self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None
+    ) -> tuple[tuple[int, str], ...]:
+        await self.mend()
+        lowest = b"[" + letter
+        if after is not None:
+            lowest = b"(%b%b%b" % (letter, time_bytes(after[0]), after[1].encode())
+        found = await self._entries_in(lowest, b"(" + letter + time_bytes(before), limit)
+        return tuple((int.from_bytes(entry[1:9], "big"), entry[9:].decode()) for entry in found)
+
+    async def _entries_in(self, lowest: bytes, highest: bytes, limit: int) -> list[bytes]:
+        found: list[bytes] = await self._connection.command(
+            "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
+        )
+        return found
+
+    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+        answer: Answer = await self._connection.run(script, keys, *args)
+        assert isinstance(answer, list)
+        return answer
+
+
+def _told(known: Known | None) -> Sequence[Value]:
+    """What scripts are told of a session; empty texts if there is none."""
+    if known is None:
+        return ("", "", "", "", "")
+    ends = b"" if known.ends is None else time_bytes(known.ends)
+    return (known.birth, known.revision, known.operation, ends, known.document)

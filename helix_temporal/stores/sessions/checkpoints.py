@@ -1,0 +1,309 @@
+"""Checkpoints: found, gone back to, and pruned."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from helix_temporal.errors import (
+    CheckpointNotFoundError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadBehindStateError,
+)
+from helix_temporal.models.checkpoints import Checkpoint, CheckpointMeta
+from helix_temporal.models.messages import from_record
+from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page, SessionSnapshot
+from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.sessions import threads
+from helix_temporal.stores.sessions.checks import checked_count, checked_text, checked_version
+from helix_temporal.stores.sessions.decisions import (
+    Call,
+    Decision,
+    Seen,
+    checkpoint_record,
+    checkpoint_state_record,
+    decode,
+    next_version,
+)
+from helix_temporal.stores.sessions.life import check_version
+from helix_temporal.stores.sessions.loop import encode_state
+from helix_temporal.stores.sessions.messages import MessagesPart
+from helix_temporal.stores.sessions.threads import ThreadOrder
+
+
+def keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
+    """The records of one checkpoint."""
+    return (
+        RecordKey(RecordKind.CHECKPOINT, checkpoint_id),
+        RecordKey(RecordKind.CHECKPOINT_STATE, checkpoint_id),
+    )
+
+
+def meta_of(record: SessionRecord) -> CheckpointMeta:
+    """A checkpoint without its state."""
+    return decode(CheckpointMeta, record.body, "checkpoint")
+
+
+def find(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
+    """A checkpoint that was wanted."""
+    meta = seen.view.find(RecordKind.CHECKPOINT, checkpoint_id)
+    state = seen.view.find(RecordKind.CHECKPOINT_STATE, checkpoint_id)
+    if meta is None or state is None:
+        return None
+    return Checkpoint(
+        **dict(meta_of(meta)), state=decode(SessionState, state.body, f"checkpoint {checkpoint_id!r}")
+    )
+
+
+def required(seen: Seen, checkpoint_id: str) -> Checkpoint:
+    """A checkpoint that must be there.
+
+    Raises:
+        CheckpointNotFoundError: It is not.
+    """
+    found = find(seen, checkpoint_id)
+    if found is None:
+        raise CheckpointNotFoundError(
+            f"session {seen.session_id!r} has no checkpoint {checkpoint_id!r}",
+            session_id=seen.session_id,
+            checkpoint_id=checkpoint_id,
+        )
+    return found
+
+
+def moved(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
+    """A checkpoint whose messages end elsewhere than it was told."""
+    state = checkpoint.state.model_copy(update={"head": head})
+    meta = checkpoint.meta().model_copy(update={"head": head})
+    return checkpoint_record(meta), checkpoint_state_record(meta, encode_state(state))
+
+
+def restore(
+    seen: Seen, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
+) -> Decision[SessionState]:
+    """See `CheckpointStore.restore_checkpoint`.
+
+    What counts the session's life, rather than says what is in it, does not go back.
+    """
+    stored = seen.present
+    after = next_version(
+        checkpoint.state,
+        stored,
+        seen.now,
+        mode=stored.mode or checkpoint.state.mode,
+        resume_count=stored.resume_count,
+        current_run_id=stored.current_run_id,
+        expires_at=stored.expires_at,
+        cleanup_pending=stored.cleanup_pending,
+    )
+    marked = [
+        meta.model_copy(update={"superseded_by": checkpoint.id})
+        for meta in later
+        if meta.superseded_by is None
+    ]
+    if checkpoint.superseded_by is not None:
+        marked.append(checkpoint.meta().model_copy(update={"superseded_by": None}))
+    puts = [checkpoint_record(meta) for meta in marked]
+    if order is not None:
+        puts.append(threads.record_of(order))
+    return Decision(after, after, puts=tuple(puts))
+
+
+def to_prune(state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int) -> list[CheckpointMeta]:
+    """Which of all checkpoints, oldest first, are not among the newest and not needed for a resumption."""
+    old = metas[: max(len(metas) - keep_last, 0)]
+    return [meta for meta in old if not _needed(state, meta)]
+
+
+def _needed(state: SessionState, meta: CheckpointMeta) -> bool:
+    if meta.step_id is None:
+        return False
+    context = state.suspension_context
+    if context is not None and meta.step_id == context.step_id:
+        return context.run_id in {None, meta.run_id}
+    return meta.step_id == state.suspended_step_id
+
+
+def prune(metas: Sequence[CheckpointMeta]) -> Decision[int]:
+    """Remove these."""
+    return Decision(len(metas), removes=tuple(key for meta in metas for key in keys(meta.id)))
+
+
+_MANY: Final = 500
+_MAX_ID: Final = 1024
+_TRIES: Final = 20
+
+
+class CheckpointsPart(MessagesPart):
+    """See `CheckpointStore`."""
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+        """See `CheckpointStore.get_checkpoint`."""
+        checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
+        seen = await self._see(session_id, Wanted(keys=keys(checkpoint_id)))
+        return find(seen, checkpoint_id)
+
+    async def get_latest_checkpoint(self, session_id: str, *, run_id: str | None = None) -> Checkpoint | None:
+        """See `CheckpointStore.get_latest_checkpoint`."""
+        meta = await self._newest(session_id, run_id=run_id)
+        return None if meta is None else await self.get_checkpoint(session_id, meta.id)
+
+    async def list_checkpoints(
+        self,
+        session_id: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> Page[CheckpointMeta]:
+        """See `CheckpointStore.list_checkpoints`."""
+        if order not in {"asc", "desc"}:
+            raise InvalidRequestError("order: asc or desc expected")
+        return await self._page(
+            session_id,
+            RecordKind.CHECKPOINT,
+            meta_of,
+            limit=limit,
+            cursor=cursor,
+            descending=order == "desc",
+        )
+
+    async def restore_checkpoint(
+        self,
+        session_id: str,
+        checkpoint_id: str,
+        *,
+        expected_version: int | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SessionState:
+        """See `CheckpointStore.restore_checkpoint`.
+
+        The state decides, with an order for the thread, which is then cut; a crash between the two is
+        finished by a repeat of this call, or by the next one that comes to the messages.  A caller that
+        has the thread open under its ``epoch`` cuts it itself: the order would shut it out.
+        """
+        expected = checked_version(expected_version)
+        checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
+        call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
+        wanted = Wanted(keys=(*keys(checkpoint_id), *threads.KEYS), thread=self._threads.together)
+
+        async def decide(seen: Seen) -> Decision[SessionState] | None:
+            state = seen.present
+            checkpoint = required(seen, checkpoint_id)
+            if await self._settled(seen):
+                return None
+            check_version(state, expected)
+            try:
+                order = await self._order(seen, checkpoint.head, epoch)
+            except ThreadBehindStateError:
+                # Another restore may have cut the thread since the look: what counts then is the version.
+                if (await self._see(session_id)).view.revision != seen.view.revision:
+                    return None
+                raise
+            later = await self._metas(session_id, after=(checkpoint.seq, checkpoint.id))
+            return restore(seen, checkpoint, later, order)
+
+        restored = await self._made(call, wanted, decide, SessionState)
+        if self._threads.here:
+            await self._threads.settle(session_id)
+        return restored
+
+    async def prune_checkpoints(self, session_id: str, *, keep_last: int, epoch: int | None = None) -> int:
+        """See `CheckpointStore.prune_checkpoints`; ``keep_last`` is 1 or more."""
+        if checked_count(keep_last, "keep_last") == 0:
+            raise InvalidRequestError("keep_last: 1 or more expected; delete the session instead")
+        call = Call("prune_checkpoints", session_id, epoch=epoch)
+
+        async def decide(seen: Seen) -> Decision[int]:
+            state = seen.present
+            old = to_prune(state, await self._metas(session_id), keep_last)
+            return prune(old[:_MANY])
+
+        total = gone = await self._made(call, Wanted(), decide, int)
+        while gone == _MANY:
+            gone = await self._made(call, Wanted(), decide, int)
+            total += gone
+        return total
+
+    async def build_snapshot(self, session_id: str) -> SessionSnapshot | None:
+        """See `CheckpointStore.build_snapshot`.
+
+        Without a checkpoint of which the thread holds all messages it is the present state, with the
+        messages that are there.
+        """
+        for _ in range(_TRIES):
+            count = await self._count(session_id)
+            seen = await self._see(session_id)
+            if seen.state is None:
+                return None
+            meta = await self._newest(session_id, live=True)
+            checkpoint = None if meta is None else await self.get_checkpoint(session_id, meta.id)
+            if checkpoint is not None:
+                records = await self._up_to(session_id, checkpoint.head)
+                if records is not None:
+                    return _snapshot(checkpoint.state, checkpoint, records)
+            records = await self._threads.read(session_id, 0, count)
+            again = await self._see(session_id)
+            if again.view.revision == seen.view.revision and again.state is not None:
+                return _snapshot(again.state, None, records)
+        raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
+
+    # -- inside
+
+    async def _order(self, seen: Seen, head: Head, epoch: int | None) -> ThreadOrder | None:
+        if not self._threads.here:
+            return None
+        there = await self._threads.standing(seen)
+        await self._threads.check_head(seen.session_id, there, head)
+        if there is None or there.epoch == epoch:
+            return None
+        return threads.cut(there, head, seen.now)
+
+    async def _up_to(self, session_id: str, head: Head) -> list[Record] | None:
+        """All messages up to a head; None if the thread does not hold it."""
+        records = await self._threads.read(session_id, 0, head.position)
+        last = records[-1].id if records else ""
+        return records if (len(records), last) == (head.position, head.last_id) else None
+
+    async def _metas(self, session_id: str, after: tuple[int, str] | None = None) -> list[CheckpointMeta]:
+        """All checkpoints beyond a place; consistent if the session's revision has not moved."""
+        metas: list[CheckpointMeta] = []
+        while True:
+            page = await self._loop.records.page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
+            metas += [meta_of(each) for each in page.records]
+            if len(page.records) < _MANY:
+                return metas
+            after = (page.records[-1].order, page.records[-1].key)
+
+    async def _newest(
+        self, session_id: str, *, run_id: str | None = None, live: bool = False
+    ) -> CheckpointMeta | None:
+        """The checkpoint committed last: of a run, or not superseded, if that is asked."""
+        seen = await self._see(session_id, Wanted(newest=(RecordKind.CHECKPOINT,)))
+        records = seen.view.all(RecordKind.CHECKPOINT)
+        while records:
+            for record in records:
+                meta = meta_of(record)
+                if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
+                    return meta
+            after = (records[-1].order, records[-1].key)
+            page = await self._loop.records.page(
+                session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after, descending=True
+            )
+            records = page.records
+        return None
+
+
+def _snapshot(
+    state: SessionState, checkpoint: CheckpointMeta | None, records: list[Record]
+) -> SessionSnapshot:
+    return SessionSnapshot(
+        state=state,
+        checkpoint_id=checkpoint.id if checkpoint else None,
+        messages=tuple(from_record(record) for record in records),
+        head=head_after(Head(position=0, last_id=""), records),
+        stream_sequence=checkpoint.stream_sequence if checkpoint else 0,
+        status=state.status,
+    )

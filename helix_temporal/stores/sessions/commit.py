@@ -1,0 +1,551 @@
+"""The commit of a step."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    StateBehindThreadError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.checkpoints import (
+    CheckpointId,
+    CheckpointMeta,
+    CommitResult,
+    PromoteResult,
+    RunChange,
+    StagedChange,
+    StagedRow,
+    StepCommit,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.states import MergeChanges, SessionState, StateChange
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
+from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, Wanted
+from helix_temporal.stores.protocols.sessions import AnyVersion
+from helix_temporal.stores.protocols.threads import FlushThread
+from helix_temporal.stores.sessions import checkpoints, staging, threads
+from helix_temporal.stores.sessions import runs as _runs
+from helix_temporal.stores.sessions.base import Base
+from helix_temporal.stores.sessions.checks import checked, checked_version
+from helix_temporal.stores.sessions.decisions import (
+    Call,
+    Decision,
+    Done,
+    Seen,
+    checkpoint_record,
+    checkpoint_state_record,
+    decode,
+    digest,
+    next_version,
+)
+from helix_temporal.stores.sessions.life import check_version, merged, replaced
+from helix_temporal.stores.sessions.loop import check_fence, encode_state
+from helix_temporal.stores.sessions.messages import DEDUP, known, to_records
+from helix_temporal.stores.sessions.runs import ChangedRun
+from helix_temporal.stores.sessions.staging import ClosedStep, cleared, closing, digests, folded
+from helix_temporal.stores.sessions.threads import HasHead
+from helix_temporal.stores.threads import fences
+
+_NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """All that is asked for with a step.
+
+    Attributes:
+        append: The step's messages, if they are given.
+        at_end: They go to the end of the thread, wherever that is.
+        appends: They are part of this very commit.
+        head: Where the thread stands after them, if they were appended before.
+        known_digest: See `digested`.
+    """
+
+    next_state: SessionState | StateChange
+    step: StepCommit
+    append: StepAppend | None = None
+    run: RunChange | None = None
+    expected: int | AnyVersion | None = None
+    appends: bool = True
+    head: Head | None = None
+    known_digest: str = ""
+    at_end: bool = False
+
+    @property
+    def key(self) -> str:
+        """Of the record that closes the step."""
+        return f"run:{self.step.run_id or ''}"
+
+    def digested(self) -> "StepRequest":
+        """The same with its digest at hand: it is asked for again and again."""
+        return replace(self, known_digest=self.digest())
+
+    def digest(self) -> str:
+        """What tells a repeat from another commit.
+
+        Of a step with a model's answer only where it stands and what it answers: attempts may each have
+        their own answer, and the first one counts.
+        """
+        if self.known_digest:
+            return self.known_digest
+        append = self.append
+        if append is None:
+            return digest(self.step, self._content(), self.run)
+        head = None if self.at_end else append.head
+        place = (append.thread_id, head, [list(record) for record in append.inputs])
+        if append.answer is None:
+            return digest(self.step, self._content(), self.run, place)
+        return digest(self.step, place)
+
+    def _content(self) -> dict[str, Any]:
+        return self.next_state.model_dump(mode="json", exclude=_NOT_CONTENT)
+
+
+def check_request(session_id: str, request: StepRequest) -> None:
+    """Refuse what contradicts itself.
+
+    Raises:
+        InvalidRequestError: A run is to be changed and none is named, or the step is of another thread.
+    """
+    if request.run is not None and request.step.run_id is None:
+        raise InvalidRequestError(f"session {session_id!r}: a run is to be changed, but the step names none")
+    if request.append is not None and request.append.thread_id != session_id:
+        raise InvalidRequestError(
+            f"session {session_id!r}: the step is of thread {request.append.thread_id!r}; a session's own "
+            "thread has its id"
+        )
+
+
+def wanted_for_commit(request: StepRequest, *, thread: bool) -> Wanted:
+    """What a commit looks at."""
+    step = request.step
+    runs = _runs.wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
+    # Whether a cut is pending matters only where the thread may know better than the caller.
+    orders = threads.KEYS if isinstance(request.next_state, SessionState) and not request.append else ()
+    return Wanted(
+        keys=(RecordKey(RecordKind.STEP, request.key, step.step_id), *runs, *orders),
+        groups=((RecordKind.STAGED, step.step_id),),
+        newest=(RecordKind.CHECKPOINT,),
+        thread=thread,
+    )
+
+
+def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
+    """The answer of the commit that was first, if this one is a repeat.
+
+    Raises:
+        IdempotencyConflictError: The step was committed with other content.
+    """
+    record = seen.view.find(RecordKind.STEP, request.key, request.step.step_id)
+    if record is None:
+        return None
+    closed = decode(ClosedStep, record.body, "closed step")
+    if closed.request != request.digest() or closed.result is None:
+        raise IdempotencyConflictError(
+            f"session {seen.session_id!r}: step {request.step.step_id!r} was committed with other content; "
+            "a step is committed once",
+            session_id=seen.session_id,
+            step_id=request.step.step_id,
+            run_id=request.step.run_id,
+        )
+    return closed.result
+
+
+def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
+    """See `CheckpointStore.save_state_and_promote_staging`, where the step is not committed yet.
+
+    ``head`` is where the thread stands after the commit; None if the state's own head counts.
+    """
+    step = request.step
+    state, warnings = _next_state(seen, request)
+    changes: list[StagedChange] = []
+    custom = state.custom_state
+    if step.promote:
+        custom, changes = folded(seen, step.step_id, custom, step.results)
+    run = _run(seen, request)
+    state = state.model_copy(
+        update={
+            "custom_state": custom,
+            "head": head or request.head or state.head,
+            "current_run_id": run.current(state.current_run_id) if run else state.current_run_id,
+        }
+    )
+    meta = _checkpoint(seen, step, state, changes)
+    result = CommitResult(
+        checkpoint_id=meta.id,
+        new_version=state.version,
+        head=state.head,
+        promoted=len(changes),
+        warnings=warnings,
+    )
+    body = encode_state(state)
+    closed = ClosedStep(request=request.digest(), result=result, changes=digests(changes))
+    return Decision(
+        result,
+        state,
+        body,
+        puts=(
+            closing(closed, request.key, step.step_id),
+            checkpoint_record(meta),
+            checkpoint_state_record(meta, body),
+            *(run.puts if run else ()),
+        ),
+        removes=run.removes if run else (),
+        clears=cleared(seen, step.step_id) if step.promote else (),
+        append=request.append if request.appends else None,
+    )
+
+
+def with_own_head(result: CommitResult, appended: Appended | None) -> CommitResult:
+    """An answer that is given again: what stands in the thread may be another attempt's."""
+    return result if appended is None else result.model_copy(update={"head": appended.head})
+
+
+def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
+    given = request.next_state
+    if isinstance(given, SessionState):
+        return replaced(seen, given, request.expected), ()
+    stored = seen.present
+    check_version(stored, request.expected)
+    _check_place(stored, given)
+    names = ("head", "status", "failure_reason", "error", "output", "agent_type")
+    changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    custom, warnings = merged(stored.custom_state, given.merge or MergeChanges())
+    changes |= {"custom_state": custom, "step_count": stored.step_count + given.steps}
+    return next_version(stored, stored, seen.now, **changes), warnings
+
+
+def _check_place(stored: SessionState, change: StateChange) -> None:
+    if change.follows is not None and stored.head.position < change.follows:
+        raise StateBehindThreadError(
+            f"session {stored.session_id!r}: the state stands at {stored.head.position}, and the change "
+            f"builds on one at {change.follows} or beyond; bring it forward first",
+            session_id=stored.session_id,
+            held=stored.head.position,
+            expected=change.follows,
+        )
+
+
+def further(seen: Seen, given: Head, thread: HasHead | None) -> Head:
+    """The thread's committed head, if it is further than what the caller has seen."""
+    if thread is None or threads.pending(seen) is not None:
+        return given
+    return thread.head if thread.committed == thread.head.position > given.position else given
+
+
+def _run(seen: Seen, request: StepRequest) -> ChangedRun | None:
+    if request.run is None or request.step.run_id is None:
+        return None
+    return _runs.changed(seen, request.step.run_id, request.run)
+
+
+def _checkpoint(
+    seen: Seen, step: StepCommit, state: SessionState, changes: list[StagedChange]
+) -> CheckpointMeta:
+    last = max((each.order for each in seen.view.all(RecordKind.CHECKPOINT)), default=0)
+    steps = step.step_count or state.step_count
+    return CheckpointMeta(
+        id=CheckpointId.make(seen.session_id, steps, seen.now),
+        session_id=seen.session_id,
+        run_id=step.run_id,
+        step_id=step.step_id,
+        step_count=steps,
+        seq=last + 1,
+        version=state.version,
+        head=state.head,
+        stream_sequence=step.stream_sequence,
+        status=state.status,
+        promoted_tool_call_ids=tuple(change.tool_call_id for change in changes),
+        at=seen.now,
+    )
+
+
+def with_head(request: StepRequest, head: Head) -> StepRequest:
+    """The request after its messages were appended elsewhere."""
+    return replace(request, appends=False, head=head)
+
+
+_MANY = 1_000
+_TRIES = 100
+
+
+class CommitPart(Base):
+    """See `CheckpointStore`."""
+
+    async def stage_changes(
+        self, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
+    ) -> None:
+        """See `CheckpointStore.stage_changes`."""
+        step_id, change = validate_id(step_id, "step id"), checked(change, StagedChange)
+        call = Call("stage_changes", session_id, epoch=epoch)
+        wanted = staging.wanted_staging(step_id)
+        await self._made(call, wanted, lambda seen: staging.stage(seen, step_id, change), type(None))
+
+    async def list_staged(self, session_id: str, step_id: str | None = None) -> list[StagedRow]:
+        """See `CheckpointStore.list_staged`."""
+        if step_id is not None:
+            seen = await self._see(session_id, staging.wanted_staging(validate_id(step_id, "step id")))
+            return [staging.row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
+        session_id = validate_id(session_id, "session id")
+        rows: dict[tuple[str, str], StagedRow] = {}
+        limit, after = _MANY, None
+        while True:
+            page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
+            rows |= {(each.group, each.key): staging.row_of(each) for each in page.records}
+            if len(page.records) < limit:
+                return sorted(rows.values(), key=_order)
+            # Calls of two steps may have one name and one time: a page begins with all of a time.
+            last = page.records[-1].order
+            if page.records[0].order < last:
+                after = (last, "")
+            else:
+                limit *= 2
+
+    async def discard_staging(self, session_id: str, step_id: str, *, epoch: int | None = None) -> int:
+        """See `CheckpointStore.discard_staging`."""
+        step_id = validate_id(step_id, "step id")
+        call = Call("discard_staging", session_id, epoch=epoch)
+        return await self._made(
+            call, staging.wanted_staging(step_id), lambda seen: staging.discard(seen, step_id), int
+        )
+
+    async def promote_staging(
+        self,
+        session_id: str,
+        step_id: str,
+        *,
+        results: Sequence[str] | None = None,
+        expected_version: int | None = None,
+        on_conflict: Literal["error", "warn"] = "error",
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> PromoteResult:
+        """See `CheckpointStore.promote_staging`."""
+        step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
+        if on_conflict not in {"error", "warn"}:
+            raise InvalidRequestError("on_conflict: error or warn expected")
+        content = (step_id, expected, on_conflict, results)
+        call = Call("promote_staging", session_id, content, epoch, operation_id)
+        return await self._made(
+            call,
+            staging.wanted_staging(step_id),
+            lambda seen: staging.promote(seen, step_id, expected, on_conflict, results),
+            PromoteResult,
+        )
+
+    async def save_state_and_promote_staging(
+        self,
+        session_id: str,
+        next_state: SessionState | StateChange,
+        step: StepCommit,
+        *,
+        append: StepAppend | None = None,
+        messages: Sequence[Message] = (),
+        run: RunChange | None = None,
+        expected_version: int | AnyVersion | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> tuple[CommitResult, Appended | None]:
+        """See `CheckpointStore.save_state_and_promote_staging`: one view and one commit.
+
+        Where threads lie in another store the step is appended and flushed first, so that the state is
+        never ahead of its messages; a crash between the two leaves the step in the thread without its
+        state, and a repeat of this call commits it.
+        """
+        kind = SessionState if isinstance(next_state, SessionState) else StateChange
+        request = StepRequest(
+            checked(next_state, kind),
+            checked(step, StepCommit),
+            append,
+            None if run is None else checked(run, RunChange),
+            checked_version(expected_version),
+        )
+        if append is not None and messages:
+            raise InvalidRequestError("append and messages are both given; a step's messages come once")
+        if not messages:
+            return await self._commit_step(session_id, request, epoch, operation_id)
+        return await self._commit_at_end(session_id, request, to_records(messages), epoch, operation_id)
+
+    # -- inside
+
+    async def _commit_step(
+        self, session_id: str, request: StepRequest, epoch: int | None, operation_id: str | None
+    ) -> tuple[CommitResult, Appended | None]:
+        request = request.digested()
+        check_request(session_id, request)
+        call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
+        if request.append is None:
+            return (await self._committed(call, request)).answer, None
+        if self._threads.together:
+            return await self._committed_together(call, request, request.append)
+        return await self._committed_apart(call, request, request.append)
+
+    async def _commit_at_end(
+        self,
+        session_id: str,
+        request: StepRequest,
+        records: tuple[Record, ...],
+        epoch: int | None,
+        operation_id: str | None,
+    ) -> tuple[CommitResult, Appended | None]:
+        """Commit a step whose messages follow the newest ones, whoever else appends meanwhile."""
+        for number in range(_TRIES):
+            try:
+                append = await self._append_at_end(session_id, records)
+                return await self._commit_step(
+                    session_id, replace(request, append=append, at_end=True), epoch, operation_id
+                )
+            except (HeadMovedError, FencedError) as error:
+                if "session_id" in error.facts:
+                    raise
+                # Somebody else appended to the thread, or opened it, between look and commit.
+                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+        raise StoreUnavailableError(f"session {session_id!r}: a commit was overtaken {_TRIES} times")
+
+    async def _append_at_end(self, session_id: str, records: tuple[Record, ...]) -> StepAppend:
+        """The messages as a step at the end of the thread, or where they stand already."""
+        await self._threads.settle(session_id)
+        seen = await self._see(session_id, Wanted(thread=self._threads.together))
+        _ = seen.present
+        there = await self._threads.joined(seen)
+        newest = await self._threads.newest_ids(session_id, there, DEDUP + len(records))
+        place = known(newest, there.head, records[:1]).get(records[0].id, there.head.position)
+        head = there.head
+        if place < head.position:
+            before = await self._threads.read(session_id, place - 1, place) if place else []
+            head = Head(position=place, last_id=before[0].id if before else "")
+        return StepAppend(session_id, there.epoch, head, records, commits=True)
+
+    async def _committed(self, call: Call, request: StepRequest) -> Done[CommitResult]:
+        async def decide(seen: Seen) -> Decision[CommitResult]:
+            _ = seen.present
+            first = first_result(seen, request)
+            if first is not None:
+                return Decision(first)
+            return commit(seen, request, await self._head(seen, request))
+
+        given = isinstance(request.next_state, SessionState)
+        thread = self._threads.together and (given or request.append is not None)
+        wanted = wanted_for_commit(request, thread=thread)
+        return await self._loop.change(call, wanted, decide, CommitResult, keeps=True)
+
+    async def _head(self, seen: Seen, request: StepRequest) -> Head | None:
+        """Where the thread will stand with this commit; None if the state's own head counts."""
+        if request.append is not None and request.appends:
+            return await self._end_of(seen, request.append)
+        if request.head is None and isinstance(request.next_state, SessionState) and self._threads.here:
+            there = await self._threads.standing(seen)
+            return further(seen, request.next_state.head, there)
+        return None
+
+    async def _end_of(self, seen: Seen, append: StepAppend) -> Head:
+        there = seen.view.thread
+        if there is None or there.head == append.head or not self._threads.here:
+            return head_after(append.head, append.records)
+        return (await self._standing_step(append)).head
+
+    async def _standing_step(self, append: StepAppend) -> Appended:
+        """The step as it stands in the thread; nothing is written.
+
+        Raises:
+            HeadMovedError, IdempotencyConflictError: Something else stands there, or nothing.
+            FencedError: A newer epoch has the thread.
+        """
+        view = await self._threads.store.step_view(
+            append.thread_id,
+            append.epoch,
+            append.head,
+            after=len(append.records),
+            limit=1,
+            max_bytes=1,
+            ids=1,
+        )
+        placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
+        if not placed or not fences.same_step(append, view.after):
+            raise fences.conflict(append, view.header, view.after)
+        if append.commits and not fences.ends_turn(append, view.after):
+            raise HeadMovedError(
+                f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
+                "the turn goes on from there",
+                thread_id=append.thread_id,
+            )
+        return Appended(view.after, head_after(append.head, view.after), True, view.header)
+
+    async def _committed_together(
+        self, call: Call, request: StepRequest, append: StepAppend
+    ) -> tuple[CommitResult, Appended | None]:
+        try:
+            done = await self._committed(call, request)
+        except ThreadNotFoundError:
+            # The thread may be cold.
+            if (
+                not self._threads.here
+                or await self._threads.store.hydrate(append.thread_id, append.epoch) is None
+            ):
+                raise
+            done = await self._committed(call, request)
+        if done.appended is not None and done.appended.head != done.answer.head:
+            return await self._moved(call, done.answer, done.appended), done.appended
+        if done.appended is not None or not self._threads.here:
+            return done.answer, done.appended
+        appended = await self._repeated_step(append)
+        return with_own_head(done.answer, appended), appended
+
+    async def _moved(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
+        """Another attempt's answer came between look and commit, and stands: its head is what counts."""
+
+        def decide(seen: Seen) -> Decision[int]:
+            state = seen.present
+            checkpoint = checkpoints.find(seen, result.checkpoint_id)
+            puts = () if checkpoint is None else checkpoints.moved(checkpoint, appended.head)
+            if state.head != result.head:
+                return Decision(state.version, puts=puts)
+            after = seen.bumped(head=appended.head)
+            return Decision(after.version, after, puts=puts)
+
+        wanted = Wanted(keys=checkpoints.keys(result.checkpoint_id))
+        version = await self._made(replace(call, operation_id=None), wanted, decide, int)
+        return result.model_copy(update={"head": appended.head, "new_version": version})
+
+    async def _repeated_step(self, append: StepAppend) -> Appended | None:
+        """The step of a commit that was made before; None if the thread has been cut since."""
+        try:
+            return await self._standing_step(append)
+        except (HeadMovedError, ThreadNotFoundError):
+            return None
+
+    async def _committed_apart(
+        self, call: Call, request: StepRequest, append: StepAppend
+    ) -> tuple[CommitResult, Appended | None]:
+        seen = await self._see(call.session_id, wanted_for_commit(request, thread=False))
+        if call.operation_id is None or seen.state is None:
+            # As in one unit: who was replaced learns that, whatever else is wrong.
+            check_fence(seen, call)
+        _ = seen.present
+        first = first_result(seen, request)
+        if first is not None:
+            return first, await self._repeated_step(append)
+        # What would be refused is refused before the messages are there.
+        check_fence(seen, call)
+        commit(seen, request, append.head)
+        appended = await self._threads.store.append(append)
+        await self._threads.store.flush(
+            FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
+        )
+        done = await self._committed(call, with_head(request, appended.head))
+        return done.answer, appended
+
+
+def _order(row: StagedRow) -> tuple[int, str, str]:
+    """As changes are applied; those of two steps that nothing else tells apart by their steps."""
+    return row.change.timestamp, row.change.tool_call_id, row.step_id

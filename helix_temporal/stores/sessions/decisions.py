@@ -1,0 +1,193 @@
+"""What a change of a session is asked, sees and decides; and records as bytes.  Pure."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from helix_temporal.errors import (
+    HelixError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    TooLargeError,
+)
+from helix_temporal.models.base import canonical
+from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionRecord,
+    SessionView,
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_BODY: Final = 16 * 1024 * 1024
+"""Bytes of a state, and of any record of a session, as JSON."""
+
+
+def encode(model: BaseModel, what: str) -> bytes:
+    """The model as JSON.
+
+    Raises:
+        TooLargeError: It exceeds 16 MiB.
+    """
+    body = model.model_dump_json(by_alias=True).encode()
+    if len(body) > MAX_BODY:
+        raise TooLargeError(f"{what}: {len(body)} > {MAX_BODY} bytes")
+    return body
+
+
+def decode(kind: type[M], body: bytes, what: str) -> M:
+    """Inverse of `encode`.
+
+    Raises:
+        StoreCorruptError: The bytes are no such model.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except (ValidationError, HelixError) as error:
+        raise StoreCorruptError(f"{what}: the stored bytes are not a {kind.__name__}") from error
+
+
+def checkpoint_record(meta: CheckpointMeta) -> SessionRecord:
+    """A checkpoint as it is stored, its state apart."""
+    return SessionRecord(RecordKind.CHECKPOINT, meta.id, encode(meta, "checkpoint"), order=meta.seq)
+
+
+def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> SessionRecord:
+    """The state of a checkpoint as it is stored."""
+    return SessionRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
+
+
+@lru_cache(256)
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """For answers that are kept with their operation."""
+    return TypeAdapter(kind)
+
+
+def digest(*parts: object) -> str:
+    """The same for the same request, whichever process makes it."""
+    return hashlib.sha256(canonical([_plain(part) for part in parts])).hexdigest()
+
+
+def _plain(part: object) -> object:
+    if isinstance(part, BaseModel):
+        return part.model_dump(mode="json")
+    if isinstance(part, bytes):
+        return hashlib.sha256(part).hexdigest()
+    if isinstance(part, tuple | list | set | frozenset):
+        plain = [_plain(each) for each in part]
+        return plain if isinstance(part, tuple | list) else sorted(map(str, plain))
+    if isinstance(part, dict):
+        return {key: _plain(value) for key, value in part.items()}
+    return part
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for a change.
+
+    Attributes:
+        content: All arguments, for the digest.
+        fenced: False for what comes from outside the session's writer and has no epoch.
+    """
+
+    name: str
+    session_id: str
+    content: tuple[object, ...] = ()
+    epoch: int | None = None
+    operation_id: str | None = None
+    fenced: bool = True
+
+    def digest(self) -> str:
+        """Of what is asked for; neither who asks nor when is in it."""
+        return digest(self.name, *self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A view with its state decoded."""
+
+    session_id: str
+    view: SessionView
+    state: SessionState | None
+
+    @property
+    def now(self) -> int:
+        """The store's clock."""
+        return self.view.now
+
+    @property
+    def present(self) -> SessionState:
+        """The state.
+
+        Raises:
+            SessionNotFoundError: There is none.
+        """
+        if self.state is None:
+            raise SessionNotFoundError(
+                f"Session not found: {self.session_id!r} was never created, or was deleted",
+                session_id=self.session_id,
+            )
+        return self.state
+
+    def bumped(self, **changes: Any) -> SessionState:
+        """The state with these changes as its next version."""
+        return next_version(self.present, self.present, self.now, **changes)
+
+
+def next_version(state: SessionState, stored: SessionState, now: int, **changes: Any) -> SessionState:
+    """``state`` in the place of ``stored``: one version higher, and never earlier."""
+    return state.model_copy(
+        update={
+            **changes,
+            "version": stored.version + 1,
+            "created_at": stored.created_at,
+            "updated_at": max(now, stored.updated_at + 1),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T]):
+    """What to answer and what to write; without anything to write nothing is written.
+
+    Attributes:
+        body: ``state`` as it is stored, if that is known already.
+    """
+
+    answer: T
+    state: SessionState | None = None
+    body: bytes | None = None
+    puts: tuple[SessionRecord, ...] = ()
+    removes: tuple[RecordKey, ...] = ()
+    clears: tuple[tuple[RecordKind, str], ...] = ()
+    deletes: bool = False
+    append: StepAppend | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.state or self.puts or self.removes or self.clears or self.deletes or self.append)
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """A change was made, or had been made before.
+
+    Attributes:
+        repeated: The operation's first answer was found, and nothing was decided.
+        appended: What became of the decision's step.
+    """
+
+    answer: T
+    repeated: bool = False
+    appended: Appended | None = None

@@ -1,0 +1,293 @@
+"""A session's life in the store: create, load, save, status, merge, counters."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from helix_temporal.errors import InvalidRequestError, SessionExistsError, StaleStateError
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import (
+    CasConflict,
+    CasOk,
+    CountResult,
+    CreateSession,
+    MergeChanges,
+    MergeResult,
+    SaveResult,
+    SessionState,
+    SessionStatus,
+)
+from helix_temporal.models.store_calls import UNSET, Unset
+from helix_temporal.stores.protocols.sessions import AnyVersion
+from helix_temporal.stores.sessions.base import STATE, Base
+from helix_temporal.stores.sessions.checks import (
+    checked,
+    checked_reason,
+    checked_status,
+    checked_time,
+    checked_version,
+)
+from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, next_version
+
+
+def create(seen: Seen, options: CreateSession, *, if_not_exists: bool) -> Decision[SessionState]:
+    """See `SessionStore.create_session`."""
+    if seen.state is not None:
+        if if_not_exists:
+            return Decision(seen.state)
+        raise SessionExistsError(
+            f"session {seen.session_id!r} exists; continue it or choose another id",
+            session_id=seen.session_id,
+        )
+    fields = {name: getattr(options, name) for name in CreateSession.model_fields}
+    state = SessionState(session_id=seen.session_id, **fields, created_at=seen.now, updated_at=seen.now)
+    return Decision(state, state)
+
+
+def check_version(state: SessionState, expected: int | AnyVersion | None) -> None:
+    """Refuse a writer that does not know the present version; None and any version pass.
+
+    Raises:
+        StaleStateError: The version is another.
+    """
+    if expected is None or isinstance(expected, AnyVersion) or expected == state.version:
+        return
+    raise StaleStateError(
+        f"session {state.session_id!r}: version {state.version} is stored, {expected} was expected; "
+        "load it again",
+        session_id=state.session_id,
+        expected_version=expected,
+        actual_version=state.version,
+    )
+
+
+def replaced(
+    seen: Seen, state: SessionState, expected: int | AnyVersion | None, **changes: Any
+) -> SessionState:
+    """``state`` as the next version of what is stored.
+
+    Raises:
+        InvalidRequestError: It is of another session, or another mode.
+        StaleStateError: The version is another.
+    """
+    stored = seen.present
+    if state.session_id != stored.session_id:
+        raise InvalidRequestError(
+            f"session {stored.session_id!r}: the state is of session {state.session_id!r}"
+        )
+    check_version(stored, state.version if expected is None else expected)
+    if stored.mode is not None and state.mode not in {None, stored.mode}:
+        raise InvalidRequestError(
+            f"session {stored.session_id!r}: mode is {stored.mode!r} for good, not {state.mode!r}"
+        )
+    return next_version(state, stored, seen.now, mode=state.mode or stored.mode, **changes)
+
+
+def save(seen: Seen, state: SessionState, expected: int | AnyVersion | None) -> Decision[SaveResult]:
+    """See `SessionStore.save_state`."""
+    after = replaced(seen, state, expected)
+    return Decision(SaveResult(new_version=after.version), after)
+
+
+def set_status(seen: Seen, status: SessionStatus, failure_reason: str | None) -> Decision[SaveResult]:
+    """See `SessionStore.update_status`."""
+    after = seen.bumped(status=status, failure_reason=failure_reason)
+    return Decision(SaveResult(new_version=after.version), after)
+
+
+def compare_and_set(
+    seen: Seen,
+    expected: Collection[SessionStatus],
+    new: SessionStatus,
+    expected_version: int | None,
+    changes: dict[str, Any],
+) -> Decision[CasOk | CasConflict]:
+    """See `SessionStore.compare_and_set_status`; ``changes`` are set with the status."""
+    stored = seen.present
+    if stored.status not in expected or expected_version not in {None, stored.version}:
+        return Decision(CasConflict(current_status=stored.status, current_version=stored.version))
+    after = seen.bumped(status=new, **changes)
+    return Decision(CasOk(new_version=after.version, previous_status=stored.status), after)
+
+
+def with_status(
+    failure_reason: str | None, expires_at: int | Unset | None, cleanup_pending: bool | None
+) -> dict[str, Any]:
+    """The fields that a compare-and-set changes beside the status."""
+    changes: dict[str, Any] = {"failure_reason": failure_reason}
+    if not isinstance(expires_at, Unset):
+        changes["expires_at"] = expires_at
+    if cleanup_pending is not None:
+        changes["cleanup_pending"] = cleanup_pending
+    return changes
+
+
+def merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
+    """See `SessionStore.merge_custom_state`."""
+    custom, warnings = merged(seen.present.custom_state, changes)
+    after = seen.bumped(custom_state=custom)
+    return Decision(MergeResult(new_version=after.version, warnings=warnings), after)
+
+
+def merged(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, tuple[str, ...]]:
+    """A custom state after changes by key, and which keys were not what was expected."""
+    custom, warnings = dict(state), []
+    for key in changes.removes:
+        if key not in custom:
+            warnings.append(f"{key}: was not there")
+        custom.pop(key, None)
+    custom.update(changes.values)
+    for key, items in changes.appends.items():
+        there = custom.get(key, [])
+        if isinstance(there, list):
+            custom[key] = [*there, *items]
+        else:
+            warnings.append(f"{key}: is no list; nothing was added")
+    return custom, tuple(warnings)
+
+
+def count(seen: Seen, field: str) -> Decision[CountResult]:
+    """One more of ``step_count`` or ``resume_count``."""
+    value = getattr(seen.present, field) + 1
+    after = seen.bumped(**{field: value})
+    return Decision(CountResult(value=value, new_version=after.version), after)
+
+
+def finish_cleanup(seen: Seen) -> Decision[SaveResult]:
+    """See `SessionStore.finish_cleanup`."""
+    stored = seen.present
+    if not stored.cleanup_pending:
+        return Decision(SaveResult(new_version=stored.version))
+    after = seen.bumped(cleanup_pending=False)
+    return Decision(SaveResult(new_version=after.version), after)
+
+
+_NEW: Final = CreateSession()
+
+
+class LifePart(Base):
+    """See `SessionStore`."""
+
+    async def create_session(
+        self,
+        session_id: str,
+        options: CreateSession = _NEW,
+        *,
+        if_not_exists: bool = False,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SessionState:
+        """See `SessionStore.create_session`."""
+        options = checked(options, CreateSession)
+        call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
+
+        async def decide(seen: Seen) -> Decision[SessionState]:
+            if seen.state is None and seen.view.revision:
+                await self._threads.delete_left(seen)
+            return create(seen, options, if_not_exists=if_not_exists)
+
+        return await self._made(call, STATE, decide, SessionState)
+
+    async def load_state(self, session_id: str) -> SessionState | None:
+        """See `SessionStore.load_state`."""
+        return (await self._see(session_id)).state
+
+    async def session_exists(self, session_id: str) -> bool:
+        """See `SessionStore.session_exists`."""
+        return (await self._loop.records.view(validate_id(session_id, "session id"))).state is not None
+
+    async def save_state(
+        self,
+        session_id: str,
+        state: SessionState,
+        *,
+        expected_version: int | AnyVersion | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SaveResult:
+        """See `SessionStore.save_state`."""
+        state = checked(state, SessionState)
+        expected = checked_version(expected_version)
+        call = Call("save_state", session_id, (state, _plain(expected)), epoch, operation_id)
+        return await self._made(call, STATE, lambda seen: save(seen, state, expected), SaveResult)
+
+    async def update_status(
+        self,
+        session_id: str,
+        status: SessionStatus,
+        *,
+        failure_reason: str | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> SaveResult:
+        """See `SessionStore.update_status`."""
+        status, reason = checked_status(status), checked_reason(failure_reason)
+        call = Call("update_status", session_id, (status, reason), epoch, operation_id)
+        return await self._made(call, STATE, lambda seen: set_status(seen, status, reason), SaveResult)
+
+    async def compare_and_set_status(
+        self,
+        session_id: str,
+        expected: Collection[SessionStatus],
+        new: SessionStatus,
+        *,
+        expected_version: int | None = None,
+        failure_reason: str | None = None,
+        expires_at: int | Unset | None = UNSET,
+        cleanup_pending: bool | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> CasOk | CasConflict:
+        """See `SessionStore.compare_and_set_status`; a reason that is not given is taken away."""
+        expected = sorted({checked_status(each) for each in expected})
+        new, version = checked_status(new), checked_version(expected_version)
+        changes = with_status(checked_reason(failure_reason), checked_time(expires_at), cleanup_pending)
+        call = Call(
+            "compare_and_set_status", session_id, (expected, new, version, changes), epoch, operation_id
+        )
+        return await self._made(
+            call,
+            STATE,
+            lambda seen: compare_and_set(seen, expected, new, expected_version, changes),
+            CasOk | CasConflict,
+        )
+
+    async def merge_custom_state(
+        self,
+        session_id: str,
+        changes: MergeChanges,
+        *,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> MergeResult:
+        """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
+        changes = checked(changes, MergeChanges)
+        call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
+        return await self._made(call, STATE, lambda seen: merge(seen, changes), MergeResult)
+
+    async def increment_step_count(
+        self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
+    ) -> CountResult:
+        """See `SessionStore.increment_step_count`."""
+        call = Call("increment_step_count", session_id, (), epoch, operation_id)
+        return await self._made(call, STATE, lambda seen: count(seen, "step_count"), CountResult)
+
+    async def increment_resume_count(
+        self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
+    ) -> CountResult:
+        """See `SessionStore.increment_resume_count`."""
+        call = Call("increment_resume_count", session_id, (), epoch, operation_id)
+        return await self._made(call, STATE, lambda seen: count(seen, "resume_count"), CountResult)
+
+    async def finish_cleanup(self, session_id: str, *, operation_id: str | None = None) -> SaveResult:
+        """See `SessionStore.finish_cleanup`."""
+        call = Call("finish_cleanup", session_id, (), None, operation_id, fenced=False)
+        return await self._made(call, STATE, finish_cleanup, SaveResult)
+
+    async def now(self) -> int:
+        """See `SessionStore.now`."""
+        return await self._loop.records.now()
+
+
+def _plain(expected: int | AnyVersion | None) -> int | str | None:
+    return expected.value if isinstance(expected, AnyVersion) else expected

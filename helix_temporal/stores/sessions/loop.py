@@ -1,0 +1,383 @@
+"""View, decide, commit, and again if somebody was faster: how every change of a session is made."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from helix_temporal.errors import (
+    FencedError,
+    HelixError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    StoreUnavailableError,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.records import Head
+from helix_temporal.models.states import SessionState
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRecords,
+    SessionRow,
+    Wanted,
+)
+from helix_temporal.stores.sessions.decisions import Call, Decision, Done, Seen, adapter, decode, encode
+
+MAX_BYTES: Final = 64 * 1024
+"""Of one session's state and records; larger ones are looked at."""
+_SESSIONS: Final = 256
+_NEW_FOR: Final = 60.0
+"""Seconds for which what is not known may be taken for new: the store's clock is the one of the last look."""
+
+_NOTHING: Final = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A session as it was written.
+
+    Attributes:
+        covers: What was asked for when it was seen; all of that is known.
+        unless: Keys and groups that are not known, and taken for not there: the commit must not happen
+            where one is.
+    """
+
+    seen: Seen
+    covers: Wanted
+    unless: Wanted
+
+
+class Recall:
+    """The newest sessions that were written, each until it is wanted once."""
+
+    def __init__(self, limit: int = _SESSIONS) -> None:
+        self._limit = limit
+        self._known: dict[str, tuple[Recalled, float]] = {}
+
+    def keep(
+        self, seen: Seen, covers: Wanted, decision: Decision[Any], row: SessionRow, revision: int, fence: int
+    ) -> None:
+        """Remember a session after a commit that was decided on ``seen``, which ``covers`` was asked for."""
+        taken = {name.kind for name in decision.removes} | {kind for kind, _ in decision.clears}
+        if decision.deletes or taken & set(covers.newest):
+            # Of a kind of which some are gone, nobody here knows the newest one.
+            return
+        records = _covered_by(covers, _after(seen, decision))
+        if len(row.body) + sum(len(each.body) for each in records) > MAX_BYTES:
+            return
+        view = replace(
+            seen.view, revision=revision, max_epoch=fence, state=row.body, records=records, thread=None
+        )
+        recalled = Recalled(Seen(seen.session_id, view, row.state), covers, _NOTHING)
+        self._known[seen.session_id] = recalled, time.monotonic()
+        if len(self._known) > self._limit:
+            del self._known[next(iter(self._known))]
+
+    def take(self, session_id: str, wanted: Wanted, new_at: Head | None = None) -> Recalled | None:
+        """The session as it was written, if all that is wanted is known; it is forgotten then.
+
+        With ``new_at`` what is not known may pass for new, where the session was left at that head of its
+        thread: whoever comes from there comes after this process's own commit.
+        """
+        recalled, at = self._known.pop(session_id, (None, 0.0))
+        unknown = None if recalled is None else _unknown(wanted, recalled.covers)
+        if recalled is None or unknown is None:
+            return None
+        passed, seen, covers = time.monotonic() - at, recalled.seen, recalled.covers
+        if unknown != _NOTHING:
+            if seen.present.head != new_at or passed > _NEW_FOR:
+                return None
+            covers = wanted
+        view = replace(seen.view, now=seen.view.now + int(passed * 1000))
+        return Recalled(replace(seen, view=view), covers, unknown)
+
+
+def _after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
+    removed, cleared = set(decision.removes), set(decision.clears)
+    left = [
+        each
+        for each in seen.view.records
+        if each.name not in removed and (each.kind, each.group) not in cleared
+    ]
+    return list({each.name: each for each in (*left, *decision.puts)}.values())
+
+
+def _covered_by(covers: Wanted, records: list[SessionRecord]) -> tuple[SessionRecord, ...]:
+    keys, groups = set(covers.keys), set(covers.groups)
+    found = [each for each in records if each.name in keys or (each.kind, each.group) in groups]
+    for kind in covers.newest:
+        of_kind = [each for each in records if each.kind is kind]
+        found += sorted(of_kind, key=lambda each: (each.order, each.key))[-1:]
+    return tuple({each.name: each for each in found}.values())
+
+
+def _unknown(wanted: Wanted, covers: Wanted) -> Wanted | None:
+    """Keys and groups that are wanted and not covered; None if something else is."""
+    if wanted.thread or not set(covers.newest).issuperset(wanted.newest):
+        return None
+    keys, groups = set(covers.keys), set(covers.groups)
+    return Wanted(
+        keys=tuple(
+            name for name in wanted.keys if name not in keys and (name.kind, name.group) not in groups
+        ),
+        groups=tuple(each for each in wanted.groups if each not in groups),
+    )
+
+
+def ahead(wanted: Wanted, step_id: str) -> Wanted:
+    """The same with what a commit of the step will want."""
+    groups = ((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id))
+    return replace(wanted, groups=(*wanted.groups, *groups), newest=(*wanted.newest, RecordKind.CHECKPOINT))
+
+
+T = TypeVar("T")
+
+TRIES: Final = 200
+_SHORTEST_PAUSE: Final = 0.001
+_LONGEST_PAUSE: Final = 0.05
+_REQUEST: Final = b'{"request":"'
+_DIGEST: Final = 64
+_ANSWER: Final = b'","answer":'
+
+
+Decide = Callable[[Seen], Decision[T] | Awaitable[Decision[T] | None]]
+"""What to do about a view; None: look again."""
+
+
+class Loop:
+    """Makes changes of sessions in one store.
+
+    Args:
+        require_epoch: Refuse writes that name no epoch.
+        recalls: Remember sessions that were written; see `Recall`.
+    """
+
+    def __init__(
+        self, records: SessionRecords, *, require_epoch: bool = False, recalls: bool = False
+    ) -> None:
+        self.records, self._require_epoch = records, require_epoch
+        self.recall = Recall() if recalls else None
+        # Tasks of one event loop queue up instead of outdoing each other; between loops and processes the
+        # revision decides.
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = (
+            WeakKeyDictionary()
+        )
+
+    async def see(self, session_id: str, wanted: Wanted) -> Seen:
+        """A session in one instant."""
+        view = await self.records.view(session_id, wanted)
+        return Seen(session_id, view, decode_state(view.state, session_id))
+
+    async def change(
+        self,
+        call: Call,
+        wanted: Wanted,
+        decide: Decide[T],
+        answer: Any,
+        *,
+        keeps: bool = False,
+        new_at: Head | None = None,
+    ) -> Done[T]:
+        """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
+
+        With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
+        `Recall.take`.
+
+        Raises:
+            IdempotencyConflictError: The operation id was used for another request.
+            FencedError: The epoch is lower than one that was seen, or missing where it is required.
+            StoreUnavailableError: Others were faster again and again.
+        """
+        self.check(call)
+        wanted = _with_operation(wanted, call)
+        async with self.turn(call.session_id):
+            recalled = None if self.recall is None else self.recall.take(call.session_id, wanted, new_at)
+            if recalled is not None:
+                first_try = await self._recalled(recalled, call, decide, answer, keeps)
+                if first_try is not None:
+                    return first_try
+            for number in range(TRIES):
+                seen = await self.see(call.session_id, wanted)
+                first = _first_answer(seen, call)
+                if first is not None:
+                    return Done(adapter(answer).validate_json(first), repeated=True)
+                check_fence(seen, call)
+                outcome = decide(seen)
+                decision = outcome if isinstance(outcome, Decision) else await outcome
+                if decision is None:
+                    continue
+                done = await self._commit(seen, call, decision, answer, wanted if keeps else None)
+                if done is not None:
+                    return done
+                await _pause(number)
+        raise StoreUnavailableError(
+            f"session {call.session_id!r}: {call.name} was overtaken {TRIES} times",
+            session_id=call.session_id,
+        )
+
+    async def _recalled(
+        self, recalled: Recalled, call: Call, decide: Decide[T], answer: Any, keeps: bool
+    ) -> Done[T] | None:
+        """The change without a look; None: look."""
+        seen = recalled.seen
+        try:
+            if _first_answer(seen, call) is not None:
+                return None
+            check_fence(seen, call)
+            outcome = decide(seen)
+            decision = outcome if isinstance(outcome, Decision) else await outcome
+        except HelixError:
+            # Whoever is refused is refused for what is stored.
+            return None
+        if decision is None or not decision.writes:
+            return None
+        kept = recalled.covers if keeps else None
+        return await self._commit(seen, call, decision, answer, kept, recalled.unless)
+
+    async def _commit(
+        self,
+        seen: Seen,
+        call: Call,
+        decision: Decision[T],
+        answer: Any,
+        kept: Wanted | None,
+        unless: Wanted = _NOTHING,
+    ) -> Done[T] | None:
+        there = decision.state is not None or seen.state is not None
+        if there and not decision.deletes and call.operation_id is not None:
+            remembered = _operation(seen, call, decision.answer, answer)
+            decision = replace(decision, puts=(*decision.puts, remembered))
+        raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
+        if not decision.writes and not raises:
+            return Done(decision.answer)
+        row, fence = _row(decision), max(seen.view.max_epoch, call.epoch or 0)
+        committed = await self.records.commit(
+            SessionCommit(
+                session_id=call.session_id,
+                revision=seen.view.revision,
+                max_epoch=fence,
+                row=row,
+                puts=decision.puts,
+                removes=decision.removes,
+                clears=decision.clears,
+                deletes=decision.deletes,
+                append=decision.append,
+                unless=unless,
+            )
+        )
+        if committed is None:
+            return None
+        if self.recall is not None and kept is not None and row is not None:
+            self.recall.keep(seen, kept, decision, row, committed.revision, fence)
+        return Done(decision.answer, appended=committed.appended)
+
+    def turn(self, session_id: str) -> asyncio.Lock:
+        """Whose turn it is among this event loop's writers of a session."""
+        loop = asyncio.get_running_loop()
+        queues = self._queues.get(loop)
+        if queues is None:
+            queues = self._queues[loop] = WeakValueDictionary()
+        return queues.setdefault(session_id, asyncio.Lock())
+
+    def check(self, call: Call) -> None:
+        """Refuse a call that names itself badly.
+
+        Raises:
+            InvalidIdError, InvalidRequestError: Its ids or its epoch are none.
+            FencedError: It has no epoch, and this store requires one.
+        """
+        validate_id(call.session_id, "session id")
+        if call.operation_id is not None:
+            validate_id(call.operation_id, "operation id")
+        if call.epoch is None:
+            if self._require_epoch and call.fenced:
+                raise FencedError(
+                    f"session {call.session_id!r}: this store takes no writes without an epoch",
+                    session_id=call.session_id,
+                )
+        elif not _acceptable(call.epoch):
+            raise InvalidRequestError("epoch: an integer of 0 or more, and below 2**63, expected")
+
+
+def _acceptable(epoch: Any) -> bool:
+    return isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**63
+
+
+def decode_state(body: bytes | None, session_id: str) -> SessionState | None:
+    """The state of a view.
+
+    Raises:
+        StoreCorruptError: The bytes are no state.
+    """
+    return None if body is None else decode(SessionState, body, f"session {session_id!r}: state")
+
+
+def encode_state(state: SessionState) -> bytes:
+    """The state as it is stored.
+
+    Raises:
+        TooLargeError: It exceeds 16 MiB.
+    """
+    return encode(state, f"session {state.session_id!r}: state")
+
+
+def _row(decision: Decision[Any]) -> SessionRow | None:
+    if decision.state is None:
+        return None
+    return SessionRow(decision.state, decision.body or encode_state(decision.state))
+
+
+def _with_operation(wanted: Wanted, call: Call) -> Wanted:
+    if call.operation_id is None:
+        return wanted
+    return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))
+
+
+def _first_answer(seen: Seen, call: Call) -> bytes | None:
+    if call.operation_id is None:
+        return None
+    found = seen.view.find(RecordKind.OPERATION, call.operation_id)
+    if found is None:
+        return None
+    request = len(_REQUEST) + _DIGEST
+    if found.body[len(_REQUEST) : request] != call.digest().encode():
+        raise IdempotencyConflictError(
+            f"session {call.session_id!r}: operation {call.operation_id!r} was another request; "
+            "an operation id stands for one request only",
+            session_id=call.session_id,
+            operation_id=call.operation_id,
+        )
+    return found.body[request + len(_ANSWER) : -1]
+
+
+def _operation(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
+    assert call.operation_id is not None
+    kept = adapter(kind).dump_json(answer, by_alias=True)
+    body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
+    return SessionRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
+
+
+def check_fence(seen: Seen, call: Call) -> None:
+    """Refuse a writer that was replaced.
+
+    Raises:
+        FencedError: A higher epoch has written.
+    """
+    if call.epoch is not None and call.epoch < seen.view.max_epoch:
+        raise FencedError(
+            f"session {call.session_id!r}: epoch {seen.view.max_epoch} has written, {call.epoch} is out",
+            session_id=call.session_id,
+            held=call.epoch,
+            current=seen.view.max_epoch,
+        )
+
+
+async def _pause(number: int) -> None:
+    longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(number, 10))
+    await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 (no secret)

@@ -1,0 +1,176 @@
+"""What a view and a commit make of a session: pure, for backends whose atomic unit is Python.
+
+A backend finds the session, asks here, and stores what `commit` returns.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.stores.paging import decode_cursor, encode_cursor
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    RecordPage,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+    Wanted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSession:
+    """One session as it is held; without a row it was deleted."""
+
+    revision: int = 0
+    max_epoch: int = 0
+    row: SessionRow | None = None
+    records: Mapping[RecordKey, SessionRecord] = field(default_factory=dict)
+
+
+_NOWHERE: Final[tuple[int, str, RecordKey | None]] = (-(2**63), "", None)
+
+NOTHING: Final = HeldSession()
+"""What is held of a session that nobody has ever written."""
+
+
+def found(held: HeldSession, wanted: Wanted) -> tuple[SessionRecord, ...]:
+    """The records that a view wants, each once."""
+    names = [name for name in wanted.keys if name in held.records]
+    if not wanted.groups and not wanted.newest:
+        return tuple(held.records[name] for name in dict.fromkeys(names))
+    groups = set(wanted.groups)
+    newest: dict[RecordKind, tuple[int, str, RecordKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
+    looked_at = {kind for kind, _ in groups} | newest.keys()
+    for name, record in held.records.items():
+        kind = name.kind
+        if kind not in looked_at:
+            continue
+        if (kind, name.group) in groups:
+            names.append(name)
+        if kind in newest and (record.order, name.key) > newest[kind][:2]:
+            newest[kind] = (record.order, name.key, name)
+    names += [name for _, _, name in newest.values() if name is not None]
+    return tuple(held.records[name] for name in dict.fromkeys(names))
+
+
+def commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
+    """The session after the change, the step in it left out; None if it may not happen."""
+    if held.revision != change.revision or found(held, change.unless):
+        return None
+    after = replace(held, revision=held.revision + 1, max_epoch=max(held.max_epoch, change.max_epoch))
+    if change.deletes:
+        return replace(after, row=None, records={})
+    cleared = set(change.clears)
+    records = {
+        name: record for name, record in held.records.items() if (record.kind, record.group) not in cleared
+    }
+    for name in change.removes:
+        records.pop(name, None)
+    records.update({record.name: record for record in change.puts})
+    return replace(after, row=change.row or held.row, records=records)
+
+
+def page(
+    held: HeldSession, kind: RecordKind, *, limit: int, after: tuple[int, str] | None, descending: bool
+) -> RecordPage:
+    """See `SessionRecords.page`."""
+    of_kind = sorted(
+        (each for each in held.records.values() if each.kind is kind), key=_place, reverse=descending
+    )
+    beyond = [each for each in of_kind if after is None or _beyond(_place(each), after, descending)]
+    return RecordPage(tuple(beyond[:limit]), len(of_kind))
+
+
+def purged(held: HeldSession, before: int, limit: int) -> tuple[HeldSession, int]:
+    """The session without up to ``limit`` operation records older than ``before``, and how many went."""
+    old = [
+        each.name
+        for each in held.records.values()
+        if each.kind is RecordKind.OPERATION and each.order < before
+    ][:limit]
+    if not old:
+        return held, 0
+    gone = set(old)
+    kept = {name: record for name, record in held.records.items() if name not in gone}
+    return replace(held, records=kept), len(old)
+
+
+# ---- lists of sessions ------------------------------------------------------------------------------
+
+
+def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> SessionPage:
+    """See `SessionRecords.list_sessions`; looks at every state that is given."""
+    order_field, direction = query.order_by.field, query.order_by.direction
+    descending = direction == "desc"
+    scope = f"sessions.{order_field}.{direction}"
+
+    def place(state: SessionState) -> tuple[int, str]:
+        return getattr(state, order_field), state.session_id
+
+    matching = sorted((each for each in states if matches(each, query)), key=place, reverse=descending)
+    rest = matching[query.offset :]
+    if query.cursor is not None:
+        after = decode_cursor(scope, query.cursor)
+        rest = [each for each in matching if _beyond(place(each), after, descending)]
+    shown = rest[: query.limit]
+    more = len(rest) > len(shown)
+    return SessionPage(
+        sessions=tuple(SessionSummary.of(each) for each in shown),
+        total=len(matching),
+        offset=query.offset,
+        limit=query.limit,
+        has_more=more,
+        next_cursor=encode_cursor(scope, *place(shown[-1])) if more else None,
+    )
+
+
+def matches(state: SessionState, query: SessionQuery) -> bool:
+    """Whether a session is one of those that a query asks for."""
+    parent, at = query.parent_session_id, getattr(state, query.date_field)
+    return (
+        query.user_id in {None, state.user_id}
+        and query.agent_type in {None, state.agent_type}
+        and (not query.status or state.status in query.status)
+        and (isinstance(parent, Unset) or state.parent_session_id == parent)
+        and set(query.tags) <= set(state.tags)
+        and all(state.metadata.get(key) == value for key, value in query.metadata.items())
+        and (query.date_from is None or at >= query.date_from)
+        and (query.date_to is None or at < query.date_to)
+    )
+
+
+def list_expired(
+    states: Iterable[SessionState], before: int, *, limit: int, after: tuple[int, str] | None
+) -> tuple[ExpiredSession, ...]:
+    """See `SessionRecords.list_expired`."""
+    places = (
+        (state.expires_at, state.session_id, state.cleanup_pending)
+        for state in states
+        if state.expires_at is not None and state.expires_at < before
+    )
+    beyond = sorted(each for each in places if after is None or each[:2] > after)
+    return tuple(
+        ExpiredSession(session_id=name, expires_at=at, cleanup_pending=pending)
+        for at, name, pending in beyond[:limit]
+    )
+
+
+def list_due(
+    rows: Iterable[SessionRow], before: int, *, limit: int, after: tuple[int, str] | None
+) -> tuple[tuple[int, str], ...]:
+    """See `SessionRecords.list_due`."""
+    places = ((row.due_at, row.state.session_id) for row in rows)
+    due = sorted((at, name) for at, name in places if at is not None and at < before)
+    return tuple([each for each in due if after is None or each > after][:limit])
+
+
+def _place(record: SessionRecord) -> tuple[int, str]:
+    return record.order, record.key
+
+
+def _beyond(place: tuple[int, str], after: tuple[int, str], descending: bool) -> bool:
+    return place < after if descending else place > after

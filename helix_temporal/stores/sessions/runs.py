@@ -1,0 +1,401 @@
+"""Runs, stop requests and sub-sessions."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from helix_temporal.errors import InvalidRequestError, RemoteClientToolUnsupportedError, SessionNotFoundError
+from helix_temporal.models.checkpoints import (
+    NewRun,
+    Run,
+    RunChange,
+    RunStarted,
+    RunStartRefused,
+    StopKind,
+    StopOutcome,
+    StopRecord,
+)
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
+from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page
+from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.sessions.base import Base
+from helix_temporal.stores.sessions.checks import checked, checked_reason, checked_status
+from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode, encode
+from helix_temporal.stores.sessions.loop import ahead
+
+STARTABLE: Final = frozenset(SessionStatus) - {SessionStatus.FAILED}
+"""A turn starts in these, unless the caller says otherwise."""
+
+
+class _StoredRun(Run):
+    """A run, and the version of the state that its start made, for repeats of it."""
+
+    started_version: int = 0
+
+    def public(self) -> Run:
+        return Run.model_validate(self.model_dump(exclude={"started_version"}))
+
+
+def run_of(record: SessionRecord) -> Run:
+    """A run as callers see it."""
+    return decode(Run, record.body, "run")
+
+
+def find(seen: Seen, run_id: str) -> Run | None:
+    """A run that was wanted."""
+    record = seen.view.find(RecordKind.RUN, run_id)
+    return None if record is None else run_of(record)
+
+
+def wanted_for_start(run_id: str) -> Wanted:
+    """What a start looks at."""
+    return Wanted(keys=(RecordKey(RecordKind.RUN, run_id),), newest=(RecordKind.RUN,))
+
+
+def start(
+    seen: Seen, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
+) -> Decision[RunStarted | RunStartRefused]:
+    """See `RunStore.start_run`."""
+    state = seen.present
+    again = seen.view.find(RecordKind.RUN, new.run_id)
+    if again is not None:
+        stored = decode(_StoredRun, again.body, "run")
+        return Decision(RunStarted(run=stored.public(), new_version=stored.started_version))
+    last = max(
+        (run_of(each) for each in seen.view.all(RecordKind.RUN)), key=lambda run: run.turn, default=None
+    )
+    reason = _refusal(state, last, expect_current_run, expect_status)
+    if reason is not None:
+        current = last.run_id if last is not None and last.status.live else None
+        return Decision(RunStartRefused(reason=reason, current_run_id=current, current_status=state.status))
+    after = seen.bumped(status=SessionStatus.ACTIVE, failure_reason=None, current_run_id=new.run_id)
+    stored = _StoredRun(
+        **new.model_dump(),
+        session_id=seen.session_id,
+        turn=1 if last is None else last.turn + 1,
+        started_at=seen.now,
+        started_version=after.version,
+    )
+    return Decision(
+        RunStarted(run=stored.public(), new_version=after.version), after, puts=(_record(stored),)
+    )
+
+
+def _refusal(
+    state: SessionState, last: Run | None, expected: str | None, statuses: Collection[SessionStatus]
+) -> Literal["already_running", "other_run", "status"] | None:
+    if last is not None and last.status.live:
+        return "already_running"
+    if expected is not None and (last is None or last.run_id != expected):
+        return "other_run"
+    return None if state.status in statuses else "status"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRun:
+    """A run after a change, and what to write for it."""
+
+    stored: _StoredRun
+    puts: tuple[SessionRecord, ...] = ()
+    removes: tuple[RecordKey, ...] = ()
+    over: bool = False
+
+    def current(self, run_id: str | None) -> str | None:
+        """The session's current run, ``run_id`` before the change."""
+        return None if self.over and run_id == self.stored.run_id else run_id
+
+    @property
+    def run(self) -> Run:
+        """The run as callers see it."""
+        return self.stored.public()
+
+
+def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
+    """What a change of a run looks at."""
+    return (RecordKey(RecordKind.RUN, run_id),)
+
+
+def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
+    """A run after a change.
+
+    Raises:
+        InvalidRequestError: There is no such run, or it is over and the change says otherwise.
+    """
+    record = seen.view.find(RecordKind.RUN, run_id)
+    if record is None:
+        raise InvalidRequestError(
+            f"session {seen.session_id!r} has no run {run_id!r}; start it first", run_id=run_id
+        )
+    before = decode(_StoredRun, record.body, "run")
+    status = change.status or before.status
+    if not before.status.live and status is not before.status:
+        raise InvalidRequestError(
+            f"run {run_id!r} is {before.status.value}; it cannot become {status.value}", run_id=run_id
+        )
+    given: dict[str, Any] = {name: getattr(change, name) for name in RunChange.model_fields}
+    fields = {name: value for name, value in given.items() if value is not None}
+    if before.status.live and not status.live:
+        fields["ended_at"] = seen.now
+    after = before.model_copy(update=fields)
+    if after == before:
+        return ChangedRun(before, over=not status.live)
+    settled = () if status.live else (RecordKey(RecordKind.STOP, run_id),)
+    return ChangedRun(after, (_record(after),), settled, over=not status.live)
+
+
+def update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
+    """See `RunStore.update_run`."""
+    state = seen.present
+    made = changed(seen, run_id, change)
+    if not made.puts:
+        return Decision(made.run)
+    after = seen.bumped(current_run_id=made.current(state.current_run_id))
+    return Decision(made.run, after, puts=made.puts, removes=made.removes)
+
+
+def wanted_for_stop(run_id: str) -> Wanted:
+    """What a request looks at."""
+    return Wanted(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
+
+
+def request_stop(
+    seen: Seen, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
+) -> Decision[StopOutcome | None]:
+    """See `RunStore.request_stop`; None if the run was to be the current one and is no more."""
+    current = seen.present.current_run_id
+    if only_current and current != run_id:
+        return Decision(None)
+    run = find(seen, run_id)
+    if run is None or not run.status.live:
+        return Decision(StopOutcome(recorded=False))
+    stored = stop_of(seen, run_id)
+    if stored is not None and (stored.kind == "abort" or kind == "interrupt"):
+        return Decision(StopOutcome(recorded=True, request=stored))
+    request = StopRecord(run_id=run_id, kind=kind, reason=reason, requested_at=seen.now)
+    record = SessionRecord(RecordKind.STOP, run_id, encode(request, "stop request"))
+    return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
+
+
+def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
+    """The request that stands for a run."""
+    record = seen.view.find(RecordKind.STOP, run_id)
+    return None if record is None else decode(StopRecord, record.body, "stop request")
+
+
+def _record(run: _StoredRun) -> SessionRecord:
+    return SessionRecord(RecordKind.RUN, run.run_id, encode(run, "run"), order=run.turn)
+
+
+def wanted_children(names: Sequence[str]) -> Wanted:
+    """What adding or changing these children looks at."""
+    keys = tuple(RecordKey(RecordKind.REF, name) for name in names)
+    return Wanted(keys=keys, newest=(RecordKind.REF,))
+
+
+def add(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
+    """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
+    _ = seen.present
+    place = max((each.order for each in seen.view.all(RecordKind.REF)), default=0)
+    puts: dict[str, SessionRecord] = {}
+    for ref in refs:
+        before = seen.view.find(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
+        if before is None:
+            place += 1
+        since = decode(SubSessionRef, before.body, "child").created_at if before else seen.now
+        stamped = ref.model_copy(
+            update={"created_at": ref.created_at or since, "updated_at": ref.updated_at or seen.now}
+        )
+        puts[ref.sub_session_id] = _child_record(stamped, before.order if before else place)
+    return Decision(None, puts=tuple(puts.values()))
+
+
+def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
+    """See `RunStore.update_sub_session_ref`."""
+    _ = seen.present
+    before = seen.view.find(RecordKind.REF, name)
+    if before is None:
+        raise SessionNotFoundError(
+            f"session {seen.session_id!r} has no sub-session {name!r}", session_id=seen.session_id, child=name
+        )
+    ref = ref_of(before)
+    if ref.status is status:
+        return Decision(ref)
+    after = ref.model_copy(update={"status": status, "updated_at": max(seen.now, ref.updated_at)})
+    return Decision(after, puts=(_child_record(after, before.order),))
+
+
+def remove(seen: Seen, name: str) -> Decision[bool]:
+    """See `RunStore.remove_sub_session_ref`."""
+    _ = seen.present
+    if seen.view.find(RecordKind.REF, name) is None:
+        return Decision(False)
+    return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
+
+
+def check_here(seen: Seen, name: str) -> None:
+    """Refuse what can't be handed to a child that runs elsewhere.
+
+    Raises:
+        RemoteClientToolUnsupportedError: The child is such a one.
+    """
+    found = seen.view.find(RecordKind.REF, name)
+    remote = None if found is None else ref_of(found).remote
+    if remote is not None:
+        raise RemoteClientToolUnsupportedError(
+            f"session {seen.session_id!r}: sub-session {name!r} runs elsewhere, at {remote.endpoint_id!r}; "
+            "its calls are answered there, or must be of tools that it executes itself",
+            session_id=seen.session_id,
+            child=name,
+        )
+
+
+def ref_of(record: SessionRecord) -> SubSessionRef:
+    """A child as it was added."""
+    return decode(SubSessionRef, record.body, "child")
+
+
+def _child_record(ref: SubSessionRef, order: int) -> SessionRecord:
+    return SessionRecord(RecordKind.REF, ref.sub_session_id, encode(ref, "child"), order=order)
+
+
+_TRIES: Final = 20
+_MANY: Final = 1_000
+
+
+class RunsPart(Base):
+    """See `RunStore`."""
+
+    async def start_run(
+        self,
+        session_id: str,
+        run: NewRun,
+        *,
+        expect_current_run: str | None = None,
+        expect_status: Collection[SessionStatus] = STARTABLE,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> RunStarted | RunStartRefused:
+        """See `RunStore.start_run`; a session that starts a run becomes active.
+
+        Unless told otherwise it starts in every status but ``failed``.
+        """
+        run, statuses = checked(run, NewRun), sorted({checked_status(each) for each in expect_status})
+        call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
+        wanted = wanted_for_start(run.run_id)
+        if self._loop.recall is not None:
+            # The session workflow commits a turn as a step of its run's name.
+            wanted = ahead(wanted, run.run_id)
+        done = await self._loop.change(
+            call,
+            wanted,
+            lambda seen: start(seen, run, expect_current_run, statuses),
+            RunStarted | RunStartRefused,
+            keeps=True,
+            new_at=run.start_head,
+        )
+        return done.answer
+
+    async def update_run(
+        self,
+        session_id: str,
+        run_id: str,
+        change: RunChange,
+        *,
+        epoch: int | None = None,
+        operation_id: str | None = None,
+    ) -> Run:
+        """See `RunStore.update_run`."""
+        run_id, change = validate_id(run_id, "run id"), checked(change, RunChange)
+        call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
+        wanted = Wanted(keys=wanted_for_change(run_id))
+        return await self._made(call, wanted, lambda seen: update(seen, run_id, change), Run)
+
+    async def get_run(self, session_id: str, run_id: str) -> Run | None:
+        """See `RunStore.get_run`."""
+        wanted = Wanted(keys=wanted_for_change(validate_id(run_id, "run id")))
+        return find(await self._see(session_id, wanted), run_id)
+
+    async def get_current_run(self, session_id: str) -> Run | None:
+        """See `RunStore.get_current_run`."""
+        seen = await self._see(session_id, Wanted(newest=(RecordKind.RUN,)))
+        live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
+        return live[-1] if live else None
+
+    async def list_runs(
+        self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[Run]:
+        """See `RunStore.list_runs`."""
+        return await self._page(
+            session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
+        )
+
+    async def request_stop(
+        self, session_id: str, *, kind: StopKind, run_id: str | None = None, reason: str | None = None
+    ) -> StopOutcome:
+        """See `RunStore.request_stop`."""
+        if kind not in {"interrupt", "abort"}:
+            raise InvalidRequestError("kind: interrupt or abort expected")
+        reason = checked_reason(reason)
+        call = Call("request_stop", session_id, fenced=False)
+        for _ in range(_TRIES):
+            name = run_id or (await self._see(session_id)).present.current_run_id
+            if name is None:
+                break
+            wanted = wanted_for_stop(validate_id(name, "run id"))
+            outcome = await self._made(
+                call,
+                wanted,
+                lambda seen, name=name: request_stop(  # type: ignore[misc]
+                    seen, name, kind, reason, only_current=run_id is None
+                ),
+                StopOutcome | None,
+            )
+            if outcome is not None:
+                return outcome
+        return StopOutcome(recorded=False)
+
+    async def get_stop_request(self, session_id: str, run_id: str) -> StopRecord | None:
+        """See `RunStore.get_stop_request`."""
+        wanted = wanted_for_stop(validate_id(run_id, "run id"))
+        return stop_of(await self._see(session_id, wanted), run_id)
+
+    async def add_sub_session_refs(
+        self, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
+    ) -> None:
+        """See `RunStore.add_sub_session_refs`."""
+        added = [checked(ref, SubSessionRef) for ref in refs]
+        call = Call("add_sub_session_refs", session_id, epoch=epoch)
+        wanted = wanted_children([ref.sub_session_id for ref in added])
+        await self._made(call, wanted, lambda seen: add(seen, added), type(None))
+
+    async def update_sub_session_ref(
+        self, session_id: str, sub_session_id: str, status: SessionStatus, *, epoch: int | None = None
+    ) -> SubSessionRef:
+        """See `RunStore.update_sub_session_ref`."""
+        name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
+        call = Call("update_sub_session_ref", session_id, epoch=epoch)
+        return await self._made(
+            call,
+            wanted_children([name]),
+            lambda seen: set_status(seen, name, status),
+            SubSessionRef,
+        )
+
+    async def remove_sub_session_ref(
+        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
+    ) -> bool:
+        """See `RunStore.remove_sub_session_ref`."""
+        name = validate_id(sub_session_id, "sub-session id")
+        call = Call("remove_sub_session_ref", session_id, epoch=epoch)
+        return await self._made(call, wanted_children([name]), lambda seen: remove(seen, name), bool)
+
+    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
+        """See `RunStore.list_sub_session_refs`."""
+        session_id, found, after = validate_id(session_id, "session id"), [], None
+        while True:
+            page = await self._loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
+            found += [ref_of(each) for each in page.records]
+            if len(page.records) < _MANY:
+                return found
+            after = (page.records[-1].order, page.records[-1].key)

@@ -1,0 +1,268 @@
+"""Staged changes of a custom state, and JSON Patch within limits."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Final, Literal
+
+from jsonpatch import JsonPatch, JsonPatchException
+from jsonpointer import JsonPointer, JsonPointerException
+from pydantic import Field
+
+from helix_temporal.errors import (
+    HelixError,
+    InvalidMessageError,
+    PatchConflictError,
+    StepClosedError,
+    TooLargeError,
+)
+from helix_temporal.models.base import MAX_DEPTH, JsonObject, check_json, dumps
+from helix_temporal.models.checkpoints import (
+    CommitResult,
+    JsonPatchOp,
+    PromoteResult,
+    StagedChange,
+    StagedRow,
+)
+from helix_temporal.models.states import StoredModel
+from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.sessions.decisions import Decision, Seen, decode, digest, encode
+from helix_temporal.stores.sessions.life import check_version
+
+MAX_OPERATIONS: Final = 10_000
+MAX_PATH: Final = 4096
+MAX_MOVED: Final = 64 * 1024 * 1024
+"""Bytes of JSON that the operations of one change may copy or move, all together."""
+
+_INDEX_DIGITS: Final = 18
+
+
+def apply_change(state: JsonObject, change: StagedChange) -> JsonObject:
+    """The custom state after one tool call's change; ``state`` itself may be changed.
+
+    Raises:
+        PatchConflictError: An operation can't be applied; facts say whose and which.
+        TooLargeError: It copies too much.
+    """
+    if not change.patches:
+        return _merged(state, change.merge_changes)
+    moved, document = 0, state
+    for index, operation in enumerate(change.patches):
+        try:
+            moved += _size_moved(document, operation)
+            if moved > MAX_MOVED:
+                raise TooLargeError(f"patch of {change.tool_call_id!r}: copies over {MAX_MOVED} bytes")
+            document = _applied(document, operation)
+        except _REFUSALS as error:
+            raise _conflict(change, index, operation, type(error).__name__) from None
+    return document
+
+
+_REFUSALS: Final = (JsonPatchException, JsonPointerException, InvalidMessageError, ValueError, TypeError)
+
+
+def apply_all(
+    state: JsonObject, changes: Sequence[StagedChange], *, warn: bool = False
+) -> tuple[JsonObject, tuple[str, ...]]:
+    """The custom state after all changes, in order, and what could not be applied; ``state`` stays.
+
+    With ``warn`` a change that can't be applied is left out as a whole.
+
+    Raises:
+        PatchConflictError: One can't be applied, without ``warn``.
+        TooLargeError: One copies too much.
+    """
+    document, warnings = deepcopy(state), []
+    for change in changes:
+        try:
+            after = apply_change(deepcopy(document) if warn else document, change)
+            _check_result(after, change, thorough=warn or change is changes[-1])
+        except PatchConflictError as error:
+            if not warn:
+                raise
+            warnings.append(str(error))
+        else:
+            document = after
+    return document, tuple(warnings)
+
+
+def _check_result(document: object, change: StagedChange, *, thorough: bool) -> None:
+    last = len(change.patches) - 1
+    if not isinstance(document, dict):
+        raise _conflict(change, last, None, "the custom state must stay an object")
+    try:
+        if thorough:
+            check_json(document)
+    except HelixError:
+        raise _conflict(change, last, None, f"nested over {MAX_DEPTH} levels") from None
+
+
+def _applied(document: Any, operation: JsonPatchOp) -> Any:
+    for path in (operation.path, operation.from_ or ""):
+        _check_path(path)
+    return JsonPatch([operation.as_rfc6902()]).apply(document, in_place=True)
+
+
+def _check_path(path: str) -> None:
+    if len(path) > MAX_PATH:
+        raise JsonPointerException("path too long")
+    parts = JsonPointer(path).parts
+    if len(parts) > MAX_DEPTH:
+        raise JsonPointerException("path too deep")
+    # int() refuses what has more than 4,300 digits, and so many no list has.
+    if any(len(part) > _INDEX_DIGITS and part.isdigit() for part in parts):
+        raise JsonPointerException("index too long")
+
+
+def _size_moved(document: Any, operation: JsonPatchOp) -> int:
+    if operation.op not in {"copy", "move"}:
+        return 0
+    source = operation.from_
+    if source is None:
+        raise JsonPointerException("from is missing")
+    _check_path(source)
+    value = JsonPointer(source).resolve(document)
+    check_json(value)
+    return len(dumps(value))
+
+
+def _merged(state: JsonObject, changes: JsonObject) -> JsonObject:
+    after = dict(state)
+    for key, value in changes.items():
+        there = after.get(key)
+        both = isinstance(there, list) and isinstance(value, list)
+        after[key] = [*there, *value] if both else value  # type: ignore[misc]
+    return after
+
+
+def _conflict(
+    change: StagedChange, index: int, operation: JsonPatchOp | None, why: str
+) -> PatchConflictError:
+    # The library's own words quote values of the state.
+    what = "" if operation is None else f" ({operation.op} {operation.path[:100]!r})"
+    return PatchConflictError(
+        f"tool call {change.tool_call_id!r}: operation {index}{what} can't be applied: {why}; "
+        "nothing of the call was applied",
+        tool_call_id=change.tool_call_id,
+        operation=index,
+    )
+
+
+PROMOTED: Final = "promoted"
+"""Key of the record of a step that `promote_staging` closed."""
+
+
+class ClosedStep(StoredModel):
+    """A step that takes no more changes.
+
+    Attributes:
+        request: Digest of the commit that closed it.
+        result: Its answer.
+        changes: Digests of the promoted changes by tool call.
+    """
+
+    request: str = ""
+    result: CommitResult | None = None
+    changes: dict[str, str] = Field(default_factory=dict)
+
+
+def wanted_staging(step_id: str) -> Wanted:
+    """What a change of a step's staging looks at."""
+    return Wanted(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
+
+
+def stage(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
+    """See `CheckpointStore.stage_changes`."""
+    _ = seen.present
+    made = digest(change)
+    closed = [
+        decode(ClosedStep, each.body, "closed step") for each in seen.view.all(RecordKind.STEP, step_id)
+    ]
+    if any(each.changes.get(change.tool_call_id) == made for each in closed):
+        return Decision(None)
+    if closed:
+        raise StepClosedError(
+            f"session {seen.session_id!r}: step {step_id!r} is closed; nothing more can be staged for it",
+            session_id=seen.session_id,
+            step_id=step_id,
+        )
+    if len(change.patches) > MAX_OPERATIONS:
+        raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
+    body = encode(change, "staged change")
+    record = SessionRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
+    return Decision(None, puts=(record,))
+
+
+def staged(seen: Seen, step_id: str) -> list[StagedChange]:
+    """The changes of a step, in the order in which they are applied."""
+    return [row_of(record).change for record in seen.view.all(RecordKind.STAGED, step_id)]
+
+
+def row_of(record: SessionRecord) -> StagedRow:
+    """A staged change as it was given."""
+    change = decode(StagedChange, record.body, "staged change")
+    return StagedRow(step_id=record.group, change=change)
+
+
+def discard(seen: Seen, step_id: str) -> Decision[int]:
+    """See `CheckpointStore.discard_staging`."""
+    _ = seen.present
+    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=cleared(seen, step_id))
+
+
+def cleared(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+    """What goes when nothing more of a step is kept aside."""
+    return ((RecordKind.STAGED, step_id),) if seen.view.all(RecordKind.STAGED, step_id) else ()
+
+
+def promote(
+    seen: Seen,
+    step_id: str,
+    expected_version: int | None,
+    on_conflict: Literal["error", "warn"],
+    results: Sequence[str] | None,
+) -> Decision[PromoteResult]:
+    """See `CheckpointStore.promote_staging`."""
+    stored = seen.present
+    check_version(stored, expected_version)
+    changes = counting(staged(seen, step_id), results)
+    if not changes:
+        return Decision(PromoteResult(promoted=0, new_version=stored.version), clears=cleared(seen, step_id))
+    custom, warnings = apply_all(stored.custom_state, changes, warn=on_conflict == "warn")
+    after = seen.bumped(custom_state=custom)
+    result = PromoteResult(
+        promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
+    )
+    before = seen.view.find(RecordKind.STEP, PROMOTED, step_id)
+    known = decode(ClosedStep, before.body, "closed step").changes if before else {}
+    closed = ClosedStep(changes={**known, **digests(changes)})
+    return Decision(
+        result,
+        after,
+        puts=(closing(closed, PROMOTED, step_id),),
+        clears=cleared(seen, step_id),
+    )
+
+
+def counting(changes: Sequence[StagedChange], results: Sequence[str] | None) -> list[StagedChange]:
+    """Without those that came with a result which is none of ``results``."""
+    return [each for each in changes if results is None or each.result is None or each.result in results]
+
+
+def folded(
+    seen: Seen, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
+) -> tuple[JsonObject, list[StagedChange]]:
+    """A custom state with a step's staged changes in it, and which these were."""
+    changes = counting(staged(seen, step_id), results)
+    if not changes:
+        return custom_state, []
+    return apply_all(custom_state, changes)[0], changes
+
+
+def digests(changes: Sequence[StagedChange]) -> dict[str, str]:
+    """What was promoted, to know it again."""
+    return {change.tool_call_id: digest(change) for change in changes}
+
+
+def closing(closed: ClosedStep, key: str, step_id: str) -> SessionRecord:
+    """The record that closes a step."""
+    return SessionRecord(RecordKind.STEP, key, encode(closed, "closed step"), step_id)

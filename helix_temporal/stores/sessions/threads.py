@@ -1,0 +1,338 @@
+"""A session's thread beside its state: where it stands, what is in it, and what it must be told."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadBehindStateError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.ids import Id
+from helix_temporal.models.records import EMPTY, Epoch, Head, Kind, Record
+from helix_temporal.models.states import Millis, StoredModel
+from helix_temporal.stores.paging import MAX_PAGE_BYTES
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionCommit,
+    SessionRecord,
+    SessionRecords,
+    Wanted,
+)
+from helix_temporal.stores.protocols.threads import (
+    Create,
+    ForkThread,
+    OpenThread,
+    ReadPage,
+    ThreadFacts,
+    ThreadStore,
+)
+from helix_temporal.stores.sessions.decisions import Seen, decode, encode
+
+KEY: Final = RecordKey(RecordKind.THREAD, "order")
+KEYS: Final = (KEY,)
+
+
+class HasHead(Protocol):
+    """Where a thread stands."""
+
+    @property
+    def epoch(self) -> int:
+        """Who has it."""
+        ...
+
+    @property
+    def head(self) -> Head:
+        """Its end."""
+        ...
+
+    @property
+    def committed(self) -> int:
+        """Messages of finished turns."""
+        ...
+
+
+class ThreadOrder(StoredModel):
+    """What the thread must be told.
+
+    Attributes:
+        epoch: Under which it is opened for that.
+        head: Where it ends afterwards.
+        source: The thread that it is a fork of; None for a cut.
+    """
+
+    epoch: Epoch
+    head: Head = EMPTY
+    source: Id | None = None
+
+
+def owner_of(session_id: str) -> str:
+    """Who has the thread of a session that is used without a workflow."""
+    return f"session/{session_id}"
+
+
+def pending(seen: Seen) -> ThreadOrder | None:
+    """The order that is not carried out yet, if there is one."""
+    record = seen.view.find(*KEY)
+    return None if record is None else decode(ThreadOrder, record.body, "order for the thread")
+
+
+def record_of(order: ThreadOrder) -> SessionRecord:
+    """The order as it is stored with the state."""
+    return SessionRecord(KEY.kind, KEY.key, encode(order, "order for the thread"))
+
+
+def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
+    """An epoch that is higher than the thread's, and the store's time in microseconds if that is higher."""
+    return max(now * 1000, thread_epoch + 1)
+
+
+def cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
+    """The order that cuts a thread; None where it ends there already."""
+    if thread.head == head and thread.committed == head.position:
+        return None
+    return ThreadOrder(epoch=next_epoch(now, thread.epoch), head=head)
+
+
+_PAGE: Final = 1_000
+_TRIES: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a thread stands."""
+
+    epoch: int
+    head: Head
+    committed: int
+    owner: str
+    closed: bool
+
+    def end(self, session_id: str) -> int:
+        """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
+        return self.head.position if self.owner == owner_of(session_id) else self.committed
+
+
+class Threads:
+    """Threads of sessions, where the session store has any.
+
+    Args:
+        store: None: messages are kept elsewhere, and this store is not asked for them.
+        together: Hot threads lie with the sessions, so that a step and a state are committed in one unit.
+    """
+
+    def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
+        self._store, self._records, self.together = store, records, together
+
+    @property
+    def here(self) -> bool:
+        """Whether there are threads."""
+        return self._store is not None
+
+    @property
+    def store(self) -> ThreadStore:
+        """The thread store.
+
+        Raises:
+            InvalidRequestError: This session store was made without one.
+        """
+        if self._store is None:
+            raise InvalidRequestError("this session store was made without a thread store: no messages here")
+        return self._store
+
+    async def standing(self, seen: Seen) -> Standing | None:
+        """Where the thread of a session stands; None if there is none (any more)."""
+        header = seen.view.thread
+        if header is not None and not header.deleted:
+            return _standing(header)
+        if header is not None:
+            return None
+        try:
+            return _standing(await self.store.facts(seen.session_id))
+        except ThreadNotFoundError:
+            return None
+
+    async def read(self, session_id: str, start: int, stop: int) -> list[Record]:
+        """The messages of a range, as far as they are there."""
+        records: list[Record] = []
+        while start < stop:
+            wanted = ReadPage(
+                session_id,
+                start,
+                stop,
+                limit=min(_PAGE, stop - start),
+                max_bytes=MAX_PAGE_BYTES,
+                committed_only=False,
+                whole=False,
+            )
+            try:
+                page = await self.store.read(wanted)
+            except ThreadNotFoundError:
+                break
+            if not page.records:
+                break
+            records += page.records
+            start += len(page.records)
+        return records
+
+    async def check_head(self, session_id: str, standing: Standing | None, head: Head) -> None:
+        """Refuse a head that the thread does not hold among its finished turns.
+
+        Raises:
+            ThreadBehindStateError: It ends before, or has another message there.
+        """
+        if head == EMPTY:
+            return
+        found = "no messages" if standing is None else f"{standing.committed} committed messages"
+        if standing is not None and head.position <= standing.committed:
+            last = await self.read(session_id, head.position - 1, head.position)
+            if last and last[0].id == head.last_id:
+                return
+            found = "another message there"
+        raise ThreadBehindStateError(
+            f"session {session_id!r}: position {head.position} of its thread is named, which has {found}",
+            session_id=session_id,
+            position=head.position,
+        )
+
+    async def head_at(self, session_id: str, position: int, end: int) -> Head:
+        """The head at a position where a turn may end.
+
+        Raises:
+            InvalidRequestError: It lies beyond the end, or between a tool call and its result.
+            HeadMovedError: The thread was cut while it was read.
+        """
+        if not 0 <= position <= end:
+            raise InvalidRequestError(
+                f"session {session_id!r}: there are {end} messages, and {position} were to be kept"
+            )
+        around = await self.read(session_id, max(position - 1, 0), min(position + 1, end))
+        if position and not around:
+            raise HeadMovedError(f"session {session_id!r}: its thread was cut meanwhile; look again")
+        before = around[0] if position else None
+        after = around[1 if position else 0 :]
+        if (before and before.kind == Kind.CALLS and after) or (after and after[0].kind == Kind.RESULT):
+            raise InvalidRequestError(
+                f"session {session_id!r}: position {position} is between a tool call and its result"
+            )
+        return Head(position=position, last_id=before.id if before else "")
+
+    async def joined(self, seen: Seen) -> Standing:
+        """Where the thread stands, under the epoch that has it; opened for the session if nobody has it.
+
+        Raises:
+            FencedError: Somebody opened it meanwhile; look again.
+        """
+        there = await self.standing(seen)
+        if there is not None and not there.closed:
+            if seen.view.thread is None and self.together:
+                await self.store.hydrate(seen.session_id, there.epoch)
+            return there
+        known = there.epoch if there else seen.view.thread.epoch if seen.view.thread else 0
+        opened = await self.store.open(
+            OpenThread(
+                seen.session_id,
+                next_epoch(seen.now, known),
+                owner_of(seen.session_id),
+                Create.AUTO,
+            )
+        )
+        return _standing(opened.header)
+
+    async def newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
+        """The ids of the newest messages, oldest first."""
+        if at.head == EMPTY:
+            return []
+        view = await self.store.step_view(
+            session_id, at.epoch, at.head, after=0, limit=1, max_bytes=1, ids=count
+        )
+        return [*view.earlier_ids, *(record.id for record in view.before)]
+
+    # -- orders
+
+    async def settle(self, session_id: str) -> None:
+        """Carry out what a session's thread must still be told."""
+        view = await self._records.view(session_id, Wanted(keys=KEYS))
+        order = pending(Seen(session_id, view, None))
+        if order is not None:
+            await self.carry_out(session_id, order)
+
+    async def carry_out(self, session_id: str, order: ThreadOrder) -> None:
+        """Carry out an order and take it away.
+
+        Raises:
+            ThreadBehindStateError: The thread has lost what the order refers to.
+        """
+        try:
+            if order.source is None:
+                await self._cut(session_id, order)
+            else:
+                await self._fork(session_id, order, order.source)
+        except (HeadMovedError, InvalidRequestError, ThreadNotFoundError) as error:
+            await self._take_away(session_id, order)
+            raise ThreadBehindStateError(
+                f"session {session_id!r}: the thread no longer holds position {order.head.position}",
+                session_id=session_id,
+                position=order.head.position,
+            ) from error
+        await self._take_away(session_id, order)
+
+    async def _cut(self, session_id: str, order: ThreadOrder) -> None:
+        try:
+            await self.store.open(
+                OpenThread(session_id, order.epoch, owner_of(session_id), Create.NEVER, rewind_to=order.head)
+            )
+        except FencedError:
+            # Somebody has opened the thread since, at the head that the state named, and goes on from it.
+            return
+
+    async def _fork(self, session_id: str, order: ThreadOrder, source: str) -> None:
+        request = ForkThread(source, session_id, order.epoch, owner_of(session_id), at=order.head.position)
+        try:
+            await self.store.fork(request)
+        except (FencedError, ThreadExistsError):
+            # The fork was made before and has been opened since; or the id was deleted, which is an error.
+            await self.store.facts(session_id)
+
+    async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
+        for _ in range(_TRIES):
+            view = await self._records.view(session_id, Wanted(keys=KEYS))
+            if pending(Seen(session_id, view, None)) != order:
+                return
+            gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
+            if await self._records.commit(gone) is not None:
+                return
+        raise StoreUnavailableError(
+            f"session {session_id!r}: overtaken {_TRIES} times", session_id=session_id
+        )
+
+    # -- deletion
+
+    async def delete(self, session_id: str, epoch: int) -> None:
+        """Remove a session's thread, unless somebody has opened it after ``epoch``."""
+        try:
+            await self.store.delete(session_id, epoch)
+        except (ThreadNotFoundError, FencedError):
+            # It is gone, or it is the thread of a session that began since.
+            return
+
+    async def delete_left(self, seen: Seen) -> None:
+        """Remove the thread that a deletion left behind when it died half way.
+
+        Only one that the session store itself had: a workflow opens its thread before it makes a state.
+        """
+        if self._store is None:
+            return
+        left = await self.standing(seen)
+        if left is not None and left.owner == owner_of(seen.session_id):
+            await self.delete(seen.session_id, left.epoch)
+
+
+def _standing(found: HotHeader | ThreadFacts) -> Standing:
+    return Standing(found.epoch, found.head, found.committed, found.owner, found.closed)

@@ -1,0 +1,1 @@
+"""Streams above the backends: what they are, and who writes and reads them."""

@@ -1,0 +1,333 @@
+"""Streams above the backends: writers, readers and changes of status, here and once.
+
+A backend brings five atomic operations (`_append`, `_view`, `_change`, `_drop`, `_news`); what they decide
+is in `rules`.
+"""
+
+import asyncio
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from helix_temporal.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    StreamClosedError,
+)
+from helix_temporal.models.base import check_json, dumps
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import ErrorInfo
+from helix_temporal.models.streams import (
+    ChunkBase,
+    EndStatus,
+    StepDiscarded,
+    StoredChunk,
+    StreamInfo,
+    StreamLimits,
+    StreamResync,
+    to_bytes,
+)
+from helix_temporal.stores.streams import rules
+from helix_temporal.stores.streams import rules as changes
+from helix_temporal.stores.streams.reader import LONGEST_WAIT, PAGE, Feed, News, Reading
+from helix_temporal.stores.streams.rules import Batch, Change, Refused, View, Written
+from helix_temporal.stores.streams.writer import Writing
+
+T = TypeVar("T", ChunkBase, StoredChunk)
+
+_TRIES: Final = 50
+"""Of a change whose stream was changed by somebody else meanwhile."""
+
+_REMEMBERED: Final = 4096
+"""So many streams that were written to, the newest, are known with how far they were."""
+
+_MOST: Final = 2**53
+
+
+class Streams(ABC):
+    """`StreamStore` over the operations of one backend.
+
+    Raises:
+        InvalidConfigError: A limit is out of range.
+    """
+
+    def __init__(self, limits: StreamLimits) -> None:
+        _check_limits(limits)
+        self.limits = limits
+        self._reached: dict[str, tuple[str, int]] = {}
+        self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Feed]] = WeakKeyDictionary()
+
+    # -- what a backend brings
+
+    @abstractmethod
+    async def _append(self, batch: Batch) -> Written | Refused:
+        """`StreamLog.append` on the stored stream, atomically, by the store's clock."""
+
+    @abstractmethod
+    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+        """Head, clock and up to ``limit`` chunks after a sequence, in one instant; None if there is none."""
+
+    @abstractmethod
+    async def _change(self, change: Change) -> int | None:
+        """`StreamLog.change` on the stored stream, atomically; wakes those who wait for news."""
+
+    @abstractmethod
+    async def _drop(self, stream_id: str) -> bool:
+        """Remove all of it; whether there was something."""
+
+    @abstractmethod
+    async def _news(self, view: View, after: int, seconds: float) -> News:
+        """Wait until there is a chunk after a sequence, or a change since the view; at most so long."""
+
+    # -- writers
+
+    async def create_writer(
+        self,
+        stream_id: str,
+        *,
+        agent_id: str,
+        agent_type: str | None = None,
+        run_id: str | None = None,
+        step_id: str | None = None,
+        attempt: int = 1,
+        fence: int | None = None,
+        resume: bool = False,
+        reached: int = 0,
+    ) -> Writing:
+        """See `StreamStore.create_writer`."""
+        validate_id(stream_id, "stream id")
+        if attempt < 1 or (attempt > 1 and step_id is None):
+            raise InvalidRequestError(f"attempt {attempt} of step {step_id!r}: from 1, and above 1 of a step")
+        stamp = {"agent_id": agent_id} | ({} if agent_type is None else {"agent_type": agent_type})
+        writer = Writing(
+            lambda batch: self._append_or_restore(batch, reached),
+            uuid.uuid4().hex,
+            stream_id,
+            stamp,
+            run_id=agent_id if run_id is None else run_id,
+            fence=_check_fence(fence),
+            max_bytes=self.limits.max_chunk_bytes,
+        )
+        void = None if attempt == 1 else StepDiscarded(step_id=step_id or "", attempt=attempt - 1)
+        try:
+            await writer.open(void)
+        except StreamClosedError as error:
+            if not resume or error.facts.get("status") != "paused":
+                raise
+            await self.resume_stream(stream_id, fence=fence)
+            await writer.open(void)
+        return writer
+
+    async def _append_or_restore(self, batch: Batch, reached: int) -> Written | Refused:
+        """Append; where the stream ends before a place that it had reached, reset it first.
+
+        What was reached is what the writer was told, and what this process has seen of the same stream.
+        """
+        # Read before the append, since answers of other writers may overtake its own.
+        made, seen = self._reached.get(batch.stream_id, ("", 0))
+        answer = await self._append(batch)
+        if isinstance(answer, Refused):
+            return answer
+        known = max(reached, seen) if made == answer.made else reached
+        if answer.last < known:
+            await self.reset_stream(
+                batch.stream_id, reason="restored", fence=batch.fence, operation_id=f"restored/{known}"
+            )
+            answer = await self._append(replace(batch, made=answer.made, create=False))
+        if isinstance(answer, Written):
+            self._remember(batch.stream_id, answer)
+        return answer
+
+    def _remember(self, stream_id: str, written: Written) -> None:
+        made, last = self._reached.pop(stream_id, ("", 0))
+        highest = max(last, written.last) if made == written.made else written.last
+        self._reached[stream_id] = (written.made, highest)
+        if len(self._reached) > _REMEMBERED:
+            del self._reached[next(iter(self._reached))]
+
+    # -- readers
+
+    async def create_reader(self, stream_id: str) -> Reading[ChunkBase] | None:
+        """See `StreamStore.create_reader`."""
+        return await self._reading(stream_id, 0, lambda stored: stored.chunk, None)
+
+    async def create_resumable_reader(
+        self,
+        stream_id: str,
+        *,
+        from_sequence: int | None = None,
+        after_sequence: int | None = None,
+        run_id: str | None = None,
+    ) -> Reading[StoredChunk] | None:
+        """See `StreamStore.create_resumable_reader`."""
+        if from_sequence is not None and after_sequence is not None:
+            raise InvalidRequestError("from_sequence and after_sequence are both given; give one of them")
+        after = after_sequence or 0 if from_sequence is None else from_sequence - 1
+        if not 0 <= after < _MOST:
+            raise InvalidRequestError(f"sequence {after + 1}: they count from 1")
+        return await self._reading(stream_id, after, lambda stored: stored, run_id)
+
+    async def _reading(
+        self, stream_id: str, after: int, shown: Callable[[StoredChunk], T], run_id: str | None
+    ) -> Reading[T] | None:
+        view = await self._view(validate_id(stream_id, "stream id"), after, PAGE)
+        if view is None:
+            return None
+        return Reading(
+            self,
+            view,
+            after,
+            self._feed,
+            shown,
+            run_id=run_id,
+            abandoned_after=self.limits.abandoned_after,
+        )
+
+    def _feed(self, view: View) -> Feed:
+        stream_id = view.head.stream_id
+        # Who waits on one loop can't be woken from another.
+        feeds = self._feeds.setdefault(asyncio.get_running_loop(), {})
+        feed = feeds.get(stream_id)
+        if feed is None or not feed.running:
+            for ended in [key for key, each in feeds.items() if not each.running]:
+                del feeds[ended]
+            # Looked at often enough to notice in time that a producer is silent.
+            seconds = min(LONGEST_WAIT, max(0.05, self.limits.abandoned_after / 4))
+            feed = feeds[stream_id] = Feed(self, view, seconds)
+        return feed
+
+    # -- changes of status
+
+    async def end_stream(
+        self,
+        stream_id: str,
+        *,
+        status: EndStatus,
+        output: object = None,
+        fence: int | None = None,
+        operation_id: str | None = None,
+    ) -> None:
+        """See `StreamStore.end_stream`."""
+        changes.check_end_status(status)
+        check_json(output)
+        size = len(dumps(output))
+        large = size > self.limits.max_chunk_bytes
+        kept, left_out = (None, size) if large else (output, None)
+
+        def rule(view: View) -> Change | None:
+            return changes.end(view.head, status, kept, left_out, view.now)
+
+        await self._changed(stream_id, rule, fence, operation_id)
+
+    async def fail_stream(
+        self,
+        stream_id: str,
+        error: ErrorInfo | str,
+        *,
+        fence: int | None = None,
+        operation_id: str | None = None,
+    ) -> None:
+        """See `StreamStore.fail_stream`."""
+        given = error if isinstance(error, ErrorInfo) else ErrorInfo(message=error)
+        # Never refused for its size: readers must learn that it is over.
+        most = max(16, self.limits.max_chunk_bytes // 12)
+        what = ErrorInfo(type=given.type[:256], message=given.message[:most])
+        await self._changed(
+            stream_id, lambda view: changes.fail(view.head, what, view.now), fence, operation_id
+        )
+
+    async def pause_stream(
+        self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
+    ) -> None:
+        """See `StreamStore.pause_stream`."""
+        await self._changed(stream_id, lambda view: changes.pause(view.head), fence, operation_id)
+
+    async def resume_stream(
+        self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
+    ) -> None:
+        """See `StreamStore.resume_stream`."""
+        await self._changed(stream_id, lambda view: changes.resume(view.head), fence, operation_id)
+
+    async def reset_stream(
+        self,
+        stream_id: str,
+        *,
+        reason: str = "reset",
+        fence: int | None = None,
+        operation_id: str | None = None,
+    ) -> int:
+        """See `StreamStore.reset_stream`."""
+
+        def rule(view: View) -> Change:
+            chunk = StreamResync(reason=reason, position=view.head.last, timestamp=view.now)
+            return changes.reset(view.head, to_bytes(chunk, {}), view.now)
+
+        return await self._changed(stream_id, rule, fence, operation_id)
+
+    async def _changed(
+        self,
+        stream_id: str,
+        rule: Callable[[View], Change | None],
+        fence: int | None,
+        operation_id: str | None,
+    ) -> int:
+        """Look, decide, change; again where somebody was faster."""
+        validate_id(stream_id, "stream id")
+        _check_fence(fence)
+        if operation_id is not None:
+            validate_id(operation_id, "operation id")
+        for attempt in range(_TRIES):
+            view = await self._view(stream_id, 0, 0)
+            if view is None:
+                raise rules.absent(stream_id)
+            highest = changes.check_fence(view.head, fence)
+            if changes.done(view.head, operation_id):
+                return view.head.facts.resync_at
+            change = rule(view)
+            if change is None:
+                return view.head.last
+            last = await self._change(changes.under(change, highest, operation_id))
+            if last is not None:
+                return last
+            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # noqa: S311 — no secret
+        raise StoreUnavailableError(f"stream {stream_id!r} is written to all the time; repeat the call later")
+
+    # -- the rest
+
+    async def get_info(self, stream_id: str) -> StreamInfo | None:
+        """See `StreamStore.get_info`."""
+        view = await self._view(validate_id(stream_id, "stream id"), 0, 0)
+        return None if view is None else view.head.info
+
+    async def delete_stream(self, stream_id: str) -> bool:
+        """See `StreamStore.delete_stream`."""
+        return await self._drop(validate_id(stream_id, "stream id"))
+
+    async def close(self) -> None:
+        """See `StreamStore.close`; readers on other event loops go on."""
+        for feed in self._feeds.pop(asyncio.get_running_loop(), {}).values():
+            await feed.close()
+
+
+def _check_fence(fence: int | None) -> int | None:
+    if fence is not None and not 0 <= fence < _MOST:
+        raise InvalidRequestError(f"fence {fence}: from 0 to 2^53 expected")
+    return fence
+
+
+def _check_limits(limits: StreamLimits) -> None:
+    if limits.ttl is not None and not 0.001 <= limits.ttl <= 400 * 24 * 3600:
+        raise InvalidConfigError(f"stream_ttl: {limits.ttl} s, a millisecond to 400 days expected")
+    if limits.max_chunks < 0:
+        raise InvalidConfigError(f"stream_max_chunks: {limits.max_chunks}, 0 or more expected")
+    if not 256 <= limits.max_chunk_bytes <= 64 * 1024 * 1024:
+        raise InvalidConfigError(
+            f"stream_max_chunk_bytes: {limits.max_chunk_bytes}, 256 bytes to 64 MiB expected"
+        )
+    if limits.abandoned_after <= 0:
+        raise InvalidConfigError(f"streams: abandoned_after is {limits.abandoned_after} s, more expected")

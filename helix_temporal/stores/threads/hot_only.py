@@ -1,0 +1,436 @@
+"""Pure: what a fork answered is kept with the thread that it made, so that a repeat answers the same."""
+
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    ThreadExistsError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.stores.paging import Bounds, check_page, finish_page
+from helix_temporal.stores.protocols.hot import (
+    NEVER_ARCHIVED,
+    Appended,
+    Archived,
+    Eviction,
+    HotHeader,
+    HotSnapshot,
+    HotTier,
+    PageRange,
+    Rebase,
+    StepAppend,
+    StepView,
+)
+from helix_temporal.stores.protocols.threads import (
+    Create,
+    FlushReceipt,
+    FlushStatus,
+    FlushThread,
+    ForkedThread,
+    ForkThread,
+    OpenedThread,
+    OpenThread,
+    Page,
+    Progress,
+    ReadPage,
+    Reopen,
+    ThreadFacts,
+    Transform,
+    no_progress,
+)
+from helix_temporal.stores.threads.fences import (
+    Place,
+    check_adapter,
+    check_existence,
+    check_hot_epoch,
+    check_same_owner,
+    kept_after_known,
+    taken,
+)
+
+_ANSWER: Final = TypeAdapter(ForkedThread)
+
+
+def origin_of(forked: ForkedThread) -> str:
+    """What the new thread remembers of the fork that makes it."""
+    return _ANSWER.dump_json(forked).decode()
+
+
+def made_as(origin: str) -> ForkedThread | None:
+    """The fork that made a thread; None if none did."""
+    try:
+        return _ANSWER.validate_json(origin)
+    except ValidationError:
+        return None
+
+
+def first_answer(request: ForkThread, origin: str) -> ForkedThread:
+    """What the first attempt of this very fork answered.
+
+    Raises:
+        ThreadExistsError: The thread was made by something else.
+    """
+    exists = ThreadExistsError(f"thread {request.target_id!r} exists; fork into another id")
+    forked = made_as(origin)
+    if forked is None:
+        raise exists
+    wanted = (request.source_id, request.target_id, request.epoch, request.owner)
+    if (forked.source_id, forked.thread_id, forked.epoch, forked.owner) != wanted:
+        raise exists
+    return forked
+
+
+# ruff: noqa: ARG002 (half of the protocol has nothing to do here)
+
+
+T = TypeVar("T")
+
+TRIES: Final = 60
+NO_COLD_TIER: Final = "no_cold_tier"
+
+
+class HotThreads:
+    """A `ThreadStore` over a hot tier, without an archive.
+
+    Args:
+        expire_after: Seconds after which a thread that was evicted is lost, unless it is used again;
+            None keeps all threads for ever.
+    """
+
+    def __init__(self, hot: HotTier, *, expire_after: float | None = None) -> None:
+        self.hot, self._expire_after = hot, expire_after
+
+    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+        """As `ThreadStore.open`."""
+        header = await self._open(request)
+        return OpenedThread(
+            header, created=header.born == header.epoch, cut=header.cut, at=await self._at(request, header)
+        )
+
+    async def _at(self, request: OpenThread, header: HotHeader) -> Head:
+        if request.reopen is None or request.rewind_to is not None:
+            if header.head.position == header.committed:
+                return header.head
+            # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+            request = replace(request, reopen=None, rewind_to=None)
+        snapshot = await self._snapshot(request)
+        return header.head if snapshot is None else _place(request, snapshot).at
+
+    async def _open(self, request: OpenThread, origin: str = "") -> HotHeader:
+        for _ in range(TRIES):
+            snapshot = await self._snapshot(request)
+            header = snapshot.header if snapshot else None
+            if header is not None and header.epoch >= request.epoch:
+                if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
+                    raise taken(request, header.epoch)
+                return header
+            changed = await self.hot.rebase(self._change(request, snapshot, origin))
+            if changed is not None:
+                return changed
+        raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+
+    async def _snapshot(self, request: OpenThread) -> HotSnapshot | None:
+        """All that an open has to look at: what it names, and what it may have to cut."""
+        since = _lowest(request)
+        snapshot = await self.hot.snapshot(request.thread_id, since)
+        if snapshot is None or snapshot.first < max(snapshot.header.committed, 1):
+            return snapshot
+        return await self.hot.snapshot(request.thread_id, 0)
+
+    def _change(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
+        old = snapshot.header if snapshot else None
+        exists = old is not None and not old.deleted
+        # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
+        is_lost = old is None and request.reopen is not None and request.reopen.known is not None
+        if not is_lost:
+            check_existence(request, exists=exists)
+        expected = (old.epoch, old.head) if old else None
+        if snapshot is None or not exists:
+            new = HotHeader(
+                request.thread_id,
+                request.epoch,
+                request.owner,
+                slice=request.slice,
+                slice_version=1 if request.slice else 0,
+                adapter=request.adapter or request.begun_with,
+                born=request.epoch,
+                origin=origin,
+            )
+            return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
+        check_same_owner(request, snapshot.header.owner)
+        check_adapter(request, snapshot.header.adapter)
+        return self._continue(request, snapshot, expected)
+
+    def _continue(
+        self, request: OpenThread, snapshot: HotSnapshot, expected: tuple[int, Head] | None
+    ) -> Rebase:
+        old = snapshot.header
+        cut = _place(request, snapshot).cut
+        size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
+        new = replace(
+            old,
+            epoch=request.epoch,
+            owner=request.owner,
+            closed=False,
+            head=cut,
+            committed=min(old.committed, cut.position),
+            cut=old.head.position - cut.position,
+            size=size,
+            archived=NEVER_ARCHIVED,
+        )
+        if request.rewrites is not None:
+            data = request.rewrites(old.slice, cut, old.born)
+            if data != old.slice:
+                new = replace(new, slice=data, slice_version=old.slice_version + 1)
+        return _with_records(Rebase(expected, new, keep=cut.position), request.records, cut, size)
+
+    async def append(self, step: StepAppend) -> Appended:
+        """As `ThreadStore.append`."""
+        return _there(step.thread_id, await self.hot.append(step))
+
+    async def step_view(
+        self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
+    ) -> StepView:
+        """As `ThreadStore.step_view`."""
+        view = _there(
+            thread_id,
+            await self.hot.step_view(thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids),
+        )
+        check_hot_epoch(view.header, epoch)
+        return view
+
+    async def read(self, request: ReadPage) -> Page:
+        """As `ThreadStore.read`."""
+        check_page(request)
+        header = await self._header(request.thread_id)
+        bounds = Bounds.of(request, header.head.position, header.committed)
+
+        async def fetch(
+            start: int, stop: int, limit: int, max_bytes: int, backward: bool
+        ) -> tuple[int, tuple[Record, ...]]:
+            wanted = PageRange(start, stop, limit, max_bytes, backward)
+            page = _there(request.thread_id, await self.hot.page(request.thread_id, wanted))
+            return page.first, page.records
+
+        return await finish_page(request, bounds, fetch, header.head, header.committed)
+
+    async def facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.facts`."""
+        return _facts(await self._header(thread_id))
+
+    async def _header(self, thread_id: str) -> HotHeader:
+        header = _there(thread_id, await self.hot.header(thread_id))
+        if header.deleted:
+            raise _not_found(thread_id)
+        return header
+
+    async def fork(
+        self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
+    ) -> ForkedThread:
+        """As `ThreadStore.fork`; every message passes through this process."""
+        made = await self._forked(request)
+        if made is not None:
+            return made
+        source = _there(request.source_id, await self.hot.snapshot(request.source_id, 0))
+        if source.header.deleted:
+            raise _not_found(request.source_id)
+        records = source.records[: _fork_cut(request, source)]
+        progress("read", 0, size_of(records))
+        if transform is not None:
+            records = tuple(await transform(records))
+        new = OpenThread(
+            request.target_id,
+            request.epoch,
+            request.owner,
+            Create.NEW,
+            records=records,
+            slice=source.header.slice if request.slice is None else request.slice,
+            adapter=source.header.adapter,
+        )
+        try:
+            opened = await self._open(new, origin_of(_answer(request, new)))
+        except (FencedError, ThreadExistsError):
+            # Another attempt of this fork was first, and its thread has been opened since.
+            made = await self._forked(request)
+            if made is None:
+                raise
+            return made
+        return first_answer(request, opened.origin)
+
+    async def _forked(self, request: ForkThread) -> ForkedThread | None:
+        """What an earlier attempt of this fork answered, None if there was none."""
+        made = await self.hot.header(request.target_id)
+        return None if made is None or made.deleted else first_answer(request, made.origin)
+
+    async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
+        """As `ThreadStore.save_slice`."""
+        return _there(thread_id, await self.hot.save_slice(thread_id, epoch, data, expected_version))
+
+    async def delete(self, thread_id: str, epoch: int) -> None:
+        """As `ThreadStore.delete`: a header without messages stays and remembers the epoch."""
+        for _ in range(TRIES):
+            old = await self.hot.header(thread_id)
+            if old is None or old.deleted:
+                return
+            if old.epoch > epoch:
+                raise FencedError(
+                    f"thread {thread_id!r}: epoch {old.epoch} has it, {epoch} is out",
+                    held=epoch,
+                    current=old.epoch,
+                )
+            tombstone = HotHeader(thread_id, epoch, old.owner, closed=True, deleted=True)
+            if await self.hot.rebase(Rebase((old.epoch, old.head), tombstone, keep=0)) is not None:
+                return
+        raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
+
+    async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
+        """There is nothing to take it from."""
+        return None
+
+    async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        """There is nowhere to archive to; ``closes`` still takes effect where the execution ``ends`` so."""
+        if not request.closes:
+            return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+        if request.ends:
+            await self.hot.close_epoch(request.thread_id, request.epoch)
+        header = await self.hot.header(request.thread_id)
+        committed = 0 if header is None or header.deleted else header.committed
+        return FlushReceipt(FlushStatus.NO_COLD_TIER, committed=committed, reason=NO_COLD_TIER)
+
+    async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
+        """There is nowhere to archive to."""
+        return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
+
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
+        """The record is all there is."""
+
+    async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
+        """The record is all there is."""
+
+    async def evict(self, thread_id: str, epoch: int) -> str:
+        """The record is all there is: it stays, or expires if it was agreed that it may."""
+        if self._expire_after is None:
+            return NO_COLD_TIER
+        header = await self.hot.header(thread_id)
+        if header is None:
+            return Eviction.ABSENT
+        whole = Archived(header.head, header.committed, header.slice_version, header.size)
+        return await self.hot.evict(thread_id, epoch, whole, warm_ttl=self._expire_after)
+
+
+def _lowest(request: OpenThread) -> int:
+    """The lowest position whose message an open may have to look at."""
+    if request.rewind_to is not None:
+        return max(0, request.rewind_to.position - 1)
+    return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
+
+
+def _place(request: OpenThread, snapshot: HotSnapshot) -> Place:
+    if request.reopen is not None and request.rewind_to is None:
+        return _reopened(request.reopen, snapshot)
+    cut = _cut(request, snapshot)
+    return Place(cut, cut)
+
+
+def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
+    """What is committed stays: only a rewind cuts it."""
+    committed = snapshot.header.committed
+    if reopen.known is None:
+        return Place(snapshot.header.head, _head_at(snapshot, committed))
+    if _holds(snapshot, reopen.known):
+        after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
+        kept = kept_after_known(reopen, after, committed)
+        end = head_after(reopen.known, after[:kept])
+        if committed <= end.position:
+            return Place(snapshot.header.head if reopen.reset else end, reopen.known)
+    elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):
+        return Place(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
+    return Place(snapshot.header.head, _head_at(snapshot, committed))
+
+
+def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
+    header = snapshot.header
+    if request.rewind_to is not None:
+        if request.rewind_to.position > header.committed:
+            raise InvalidRequestError(
+                f"thread {request.thread_id!r}: rewind to {request.rewind_to.position}, but only "
+                f"{header.committed} are committed"
+            )
+        if not _holds(snapshot, request.rewind_to):
+            raise HeadMovedError(
+                f"thread {request.thread_id!r}: position {request.rewind_to.position} has another message"
+            )
+        return request.rewind_to
+    # One that was closed was cancelled, or failed: nobody was told that it waits.
+    asks = request.keeps is not None and not header.closed
+    kept = request.keeps(header.slice) if asks and request.keeps is not None else None
+    if kept is not None and kept.position > header.committed and _holds(snapshot, kept):
+        return kept
+    return _head_at(snapshot, header.committed)
+
+
+def _holds(snapshot: HotSnapshot, head: Head) -> bool:
+    return head.position <= snapshot.header.head.position and _head_at(snapshot, head.position) == head
+
+
+def _head_at(snapshot: HotSnapshot, position: int) -> Head:
+    at = position - 1 - snapshot.first
+    if 0 <= at < len(snapshot.records):
+        return Head(position=position, last_id=snapshot.records[at].id)
+    if position == snapshot.header.head.position:
+        return snapshot.header.head
+    return Head(position=position, last_id=snapshot.header.base.last_id if position else "")
+
+
+def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size: int) -> Rebase:
+    if not records:
+        return change
+    end = head_after(after, records)
+    header = replace(change.header, head=end, committed=end.position, size=size + size_of(records))
+    return replace(change, header=header, records=records)
+
+
+def _answer(request: ForkThread, new: OpenThread) -> ForkedThread:
+    return ForkedThread(
+        request.source_id, new.thread_id, new.epoch, new.owner, head_after(EMPTY, new.records),
+        NEVER_ARCHIVED, 1 if new.slice else 0, new.adapter, size_of(new.records),
+    )  # fmt: skip
+
+
+def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
+    committed = source.header.committed
+    cut = committed if request.at is None else request.at
+    if not 0 <= cut <= committed:
+        raise InvalidRequestError(
+            f"thread {request.source_id!r}: fork at {cut}, but {committed} are committed"
+        )
+    inside = cut and source.records[cut - 1].kind == Kind.CALLS
+    if inside or (cut < committed and source.records[cut].kind == Kind.RESULT):
+        raise InvalidRequestError(
+            f"thread {request.source_id!r}: position {cut} is between a tool call and its result"
+        )
+    return cut
+
+
+def _there(thread_id: str, found: T | None) -> T:
+    if found is None:
+        raise _not_found(thread_id)
+    return found
+
+
+def _not_found(thread_id: str) -> ThreadNotFoundError:
+    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+
+
+def _facts(header: HotHeader) -> ThreadFacts:
+    return ThreadFacts(
+        header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
+        True, NEVER_ARCHIVED, header.slice, header.slice_version, header.adapter, header.size,
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""The pack's workflows for workers with Worker Versioning: an execution moves to the version that is current.
+
+Sessions live longer than versions, and the pack's workflows replay the histories of earlier releases.  These
+are classes of their own, since a server refuses a versioning behaviour from a worker without versioning.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import VersioningBehavior
+
+from helix_temporal.models.maintenance import (
+    CleanupInput,
+    CleanupResult,
+    KeepInput,
+    KeepResult,
+    SweepInput,
+    SweepResult,
+)
+from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal.models.waiting import WakeInput, WakeResult
+from helix_temporal.workflows.maintenance import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
+from helix_temporal.workflows.reads import (
+    LookReply,
+    LookRequest,
+    LookWorkflow,
+    ThreadReply,
+    ThreadRequest,
+    ThreadWorkflow,
+)
+from helix_temporal.workflows.session import SessionWorkflow
+
+_BEHAVIOUR: Final = VersioningBehavior.AUTO_UPGRADE
+
+
+@workflow.defn(name="helix.session", versioning_behavior=_BEHAVIOUR)
+class VersionedSessionWorkflow(SessionWorkflow):
+    @workflow.init
+    def __init__(self, input: SessionInput) -> None:
+        super().__init__(input)
+
+    @workflow.run
+    async def run(self, input: SessionInput) -> SessionResult:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.cleanup", versioning_behavior=_BEHAVIOUR)
+class VersionedCleanupWorkflow(CleanupWorkflow):
+    @workflow.run
+    async def run(self, input: CleanupInput) -> CleanupResult:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.keep", versioning_behavior=_BEHAVIOUR)
+class VersionedKeepWorkflow(KeepWorkflow):
+    @workflow.run
+    async def run(self, input: KeepInput) -> KeepResult:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.look", versioning_behavior=_BEHAVIOUR)
+class VersionedLookWorkflow(LookWorkflow):
+    @workflow.run
+    async def run(self, input: LookRequest) -> LookReply:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.sweep", versioning_behavior=_BEHAVIOUR)
+class VersionedSweepWorkflow(SweepWorkflow):
+    @workflow.run
+    async def run(self, input: SweepInput) -> SweepResult:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.thread", versioning_behavior=_BEHAVIOUR)
+class VersionedThreadWorkflow(ThreadWorkflow):
+    @workflow.run
+    async def run(self, input: ThreadRequest) -> ThreadReply:
+        return await super().run(input)
+
+
+@workflow.defn(name="helix.wake", versioning_behavior=_BEHAVIOUR)
+class VersionedWakeWorkflow(WakeWorkflow):
+    @workflow.run
+    async def run(self, input: WakeInput) -> WakeResult:
+        return await super().run(input)
+
+
+_VERSIONED: Final[dict[type, type]] = {
+    SessionWorkflow: VersionedSessionWorkflow,
+    CleanupWorkflow: VersionedCleanupWorkflow,
+    KeepWorkflow: VersionedKeepWorkflow,
+    LookWorkflow: VersionedLookWorkflow,
+    SweepWorkflow: VersionedSweepWorkflow,
+    ThreadWorkflow: VersionedThreadWorkflow,
+    WakeWorkflow: VersionedWakeWorkflow,
+}
+
+
+def with_versioning(workflows: Sequence[type]) -> list[type]:
+    """The same workflows, those of the pack as a worker with Worker Versioning takes them."""
+    return [_VERSIONED.get(each, each) for each in workflows]

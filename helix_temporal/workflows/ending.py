@@ -1,0 +1,282 @@
+"""Clean-up: save, flush, evict, each to completion and independent of the others, with receipts."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
+from temporalio.workflow import ActivityHandle
+
+from helix_temporal import errors
+from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.models.sessions import Receipt, ReopenHeads
+from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
+from helix_temporal.models.waiting import AnsweredCall, KnownCall, Suspension
+from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
+from helix_temporal.workflows.opening import Conversation, opens_again, reopen
+
+_SAVES: Final = 3
+_SAVED_AGAIN: Final = "saved-again"
+_LOSSES_SEEN: Final = "losses-seen-at-rest"
+_ANSWERS_OUTLAST: Final = "answers-outlast-a-store"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is to be saved of a session that ends.
+
+    Attributes:
+        values: The application's values if they are not saved.
+        changed: Keys that the application changed.
+        status: For the session store, and those who watch.
+        closes: Shut the epoch: a step may still be running somewhere.
+        run_id: Of the turn that comes to no end of its own.
+        known: What is known of the calls of the turn that stays suspended.
+        suspended: All that it waits for, where sub-agents sleep.
+        answered: Calls that were answered, to be remembered.
+        stays: With ``closes``: a turn stays suspended, for the next execution.
+    """
+
+    values: dict[str, Any] | None
+    changed: tuple[str, ...]
+    status: str
+    error: str | None = None
+    closes: bool = False
+    run_id: str | None = None
+    known: tuple[KnownCall, ...] | None = None
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()
+    stays: bool = False
+
+    @property
+    def in_slice(self) -> bool:
+        """Something of it is saved in the slice."""
+        kept = self.values is not None or self.known is not None or self.suspended is not None
+        return kept or bool(self.answered)
+
+    def told(self, session_id: str) -> dict[str, Any]:
+        """What the session store is told."""
+        told: dict[str, Any] = {"session_id": session_id, "status": self.status}
+        if self.error is not None:
+            told["error"] = self.error
+        if self.closes and not self.stays:
+            told["ends_run"] = True
+        return told | ({} if self.run_id is None else {"run_id": self.run_id})
+
+
+class Finaliser:
+    """Runs the clean-up of one open thread.
+
+    A second cancel does not stop it; each step has a budget, and past it the receipt says what is
+    left to the janitor.
+
+    Args:
+        on_cancel: Remembers a cancel that has to wait.
+        gives_way: Whether somebody wants the session, so that an archive that does not answer is no
+            longer waited for.
+
+    Attributes:
+        committed: Messages of finished turns, as far as the flush could tell.
+    """
+
+    def __init__(
+        self,
+        calls: TemporalCalls,
+        on_cancel: Callable[[], None],
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
+        self.committed = 0
+
+    async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
+        """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
+        receipts: list[Receipt] = []
+        cuts = ending.closes and not ending.stays
+        await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
+        if (heads := talk.to_open_first) is not None:
+            receipts.append(await self._open(talk, heads))
+        if self._has_news(ending):
+            receipts.append(await self._save(talk, ending))
+        if ending.closes or not talk.handle.archived:
+            receipts.extend(await self._flush(talk, ending))
+        if talk.handle.archived:
+            receipts.append(await self._evict(talk))
+        else:
+            receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
+        if talk.repairs:
+            mended = f"{talk.repairs} results of tool calls were mended for model calls"
+            receipts.append(Receipt(name="repair", ok=True, detail=mended))
+        return tuple(receipts)
+
+    def _has_news(self, ending: "Ending") -> bool:
+        """Whether there is anything to save, or to tell those who watch."""
+        if ending.in_slice or self._calls.policy.keeps_state:
+            return True
+        return ending.run_id is not None and workflow.patched("helix-end-is-told")
+
+    async def _open(self, talk: Conversation, heads: ReopenHeads) -> Receipt:
+        """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
+        request, seed, before = opens_again(talk, heads), talk.seed(), talk.handle
+        receipt, opened = await self._done("open", lambda: self._calls.start_open(request))
+        if opened is not None:
+            talk.opened(opened.handle, seed)
+            if opened.reset:
+                talk.went_on(before.head.position, before.epoch)
+        return receipt
+
+    async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
+        cut = self._calls.children.taken_cut()
+        told = self._calls.policy.keeps_state or ending.run_id is not None
+        request = SaveValuesInput(
+            thread_id=talk.request.thread_id,
+            epoch=talk.handle.epoch,
+            values=ending.values,
+            **({} if ending.values is None else {"changed": ending.changed}),
+            **(ending.told(talk.request.session_id) if told else {}),
+            **({"cut_children": cut} if cut else {}),
+            **_known(ending),
+        )
+        receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
+        if saved is not None and ending.in_slice:
+            update = {"slice_version": saved.version, "archived": False}
+            talk.handle = talk.handle.model_copy(update=update)
+        return receipt
+
+    async def _flush(self, talk: Conversation, ending: "Ending") -> list[Receipt]:
+        """Archive; a state that was lost between its save and this is saved again."""
+        receipts: list[Receipt] = []
+        for _ in range(_SAVES):
+            receipt = await self._flush_once(talk, ending)
+            receipts.append(receipt)
+            lost = ending.in_slice and receipt.detail.startswith(HeadMovedError.__name__)
+            if not (lost and workflow.patched(_SAVED_AGAIN)):
+                break
+            receipts.append(await self._save(talk, ending))
+        return receipts
+
+    async def _flush_once(self, talk: Conversation, ending: "Ending") -> Receipt:
+        fields: dict[str, Any] = {"ends": False} if ending.stays else {}
+        if ending.in_slice:
+            fields["slice_version"] = talk.handle.slice_version
+        if not ending.closes:
+            fields["head"] = talk.head
+        request = FlushThreadInput(
+            thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=ending.closes, **fields
+        )
+        receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
+        if flushed is None:
+            talk.not_flushed(receipt.detail)
+            return receipt
+        talk.flushed(flushed)
+        self.committed = flushed.committed
+        return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
+
+    async def _evict(self, talk: Conversation) -> Receipt:
+        request = ThreadEpochInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
+        receipt, evicted = await self._done("evict", lambda: self._calls.start_evict(request))
+        if evicted is None:
+            return receipt
+        return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
+
+    async def to_the_end(self, name: str, task: "asyncio.Task[bool]") -> Receipt:
+        """Let something end, within the budget; cancels meanwhile are remembered."""
+        late = workflow.now() + timedelta(seconds=self._calls.policy.finaliser_budget)
+        while not task.done():
+            left = (late - workflow.now()).total_seconds()
+            try:
+                await workflow.wait_condition(task.done, timeout=max(left, 0.0))
+            except asyncio.CancelledError:
+                self._on_cancel()
+            except TimeoutError:
+                task.cancel()
+                await self._outlast(task)
+                return Receipt(name=name, ok=False, detail="took too long")
+        error = task.exception()
+        if error is not None:
+            return Receipt(name=name, ok=False, detail=describe(error))
+        return Receipt(name=name, ok=task.result())
+
+    async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
+        """Let the end hooks be told to the end, whatever happens meanwhile."""
+        task = asyncio.create_task(telling)
+        await self._outlast(task)
+        return Receipt(name="session_ended", ok=task.result())
+
+    async def _outlast(self, task: "asyncio.Task[bool]") -> None:
+        """Wait for the end of a task; cancels meanwhile are remembered."""
+        while not task.done():
+            try:
+                await workflow.wait([task])
+            except asyncio.CancelledError:
+                self._on_cancel()
+
+    async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
+        try:
+            result = await run_to_completion(start(), self._on_cancel, self._gives_way)
+        except ActivityError as error:
+            cause = typed_error(error)
+            return Receipt(name=name, ok=False, detail=describe(cause)), None
+        return Receipt(name=name, ok=True), result
+
+
+async def catch_up(calls: TemporalCalls, talk: Conversation, *, at_rest: bool) -> None:
+    """Try once to archive what an earlier flush left; it is tried again if that fails.
+
+    Where the messages are gone, the thread is opened again ``at_rest``: what is lost is known then.
+    """
+    request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, head=talk.head)
+    try:
+        talk.flushed(await calls.try_flush(request))
+    except ActivityError as error:
+        if asyncio_cancelled(error):
+            raise asyncio.CancelledError from error
+        cause = typed_error(error)
+        talk.not_flushed(describe(cause))
+        if at_rest and isinstance(cause, HeadMovedError) and workflow.patched(_LOSSES_SEEN):
+            await _open_after_loss(calls, talk)
+
+
+async def _open_after_loss(calls: TemporalCalls, talk: Conversation) -> None:
+    try:
+        await reopen(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
+    except (ActivityError, errors.HelixError) as error:
+        # The next turn, or the end, opens it.
+        workflow.logger.warning("thread %s: not opened after a loss: %s", talk.request.thread_id, error)
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of a failure, without Temporal's wrapping."""
+    if isinstance(error, ActivityError) and error.cause is not None:
+        error = error.cause
+    if isinstance(error, TemporalTimeoutError) and isinstance(error.cause, ApplicationError):
+        error = error.cause  # time was up: what every attempt had failed by
+    kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
+    return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
+
+
+def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
+    """Whether an end now would lose who sleeps below, or an answer that was taken: it is saved nowhere."""
+    failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
+    if all(each.startswith(FencedError.__name__) for each in failed):
+        return False  # saved, or another execution's by now
+    if ending.suspended is not None:
+        return True
+    passes = not all(_is_permanent(each) for each in failed)
+    return passes and ending.known is not None and workflow.patched(_ANSWERS_OUTLAST)
+
+
+def _is_permanent(detail: str) -> bool:
+    kind = getattr(errors, detail.split(":", 1)[0], None)
+    return isinstance(kind, type) and issubclass(kind, errors.HelixError) and not kind.retryable
+
+
+def _known(ending: Ending) -> dict[str, Any]:
+    told: dict[str, Any] = {"answered": ending.answered} if ending.answered else {}
+    if ending.suspended is not None:
+        return told | {"suspended": ending.suspended}
+    return told if ending.known is None else told | {"known": ending.known}

@@ -1,0 +1,178 @@
+"""Hooks of a session, and what they are told and asked."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio import workflow
+
+from helix_temporal.errors import HelixError
+from helix_temporal.models.agents import (
+    AfterUserMessage,
+    AgentFacts,
+    BeforeUserMessage,
+    HookEvent,
+    SessionEnded,
+    SessionStarted,
+    TurnCompleted,
+    UserMessageDecision,
+)
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
+from helix_temporal.workflows.calls import TemporalCalls
+from helix_temporal.workflows.ending import Finaliser
+from helix_temporal.workflows.handlers import Live
+from helix_temporal.workflows.inbox import Entry
+from helix_temporal.workflows.turn import Turn, TurnResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """Functions, async or plain, that run in the workflow: they must be deterministic.
+
+    Each gets one frozen model; see `helix_temporal.models.agents`.  What one raises is logged and never
+    wedges the workflow task, except that a message whose ``before_user_message`` fails is refused.
+    """
+
+    session_started: Callable[[Any], Any] | None = None
+    session_ended: Callable[[Any], Any] | None = None
+    turn_completed: Callable[[Any], Any] | None = None
+    before_user_message: Callable[[Any], Any] | None = None
+    after_user_message: Callable[[Any], Any] | None = None
+
+
+class Hooks:
+    """Runs whichever hooks there are; the workflow's own first."""
+
+    def __init__(self, calls: TemporalCalls, functions: SessionHooks) -> None:
+        self._calls, self._functions = calls, functions
+
+    def wants(self, facts: AgentFacts, name: str) -> bool:
+        """Whether anybody listens: an event nobody wants is not even built."""
+        return getattr(self._functions, name) is not None or getattr(facts.hooks, name) is not None
+
+    async def tell(self, facts: AgentFacts, name: str, event: HookEvent) -> bool:
+        """Tell that something happened; a failing hook changes nothing, and the result is false."""
+        try:
+            await self._run(facts, name, event)
+        except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
+            workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
+            return False
+        return True
+
+    async def ask(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
+        """Let hooks decide; one that fails refuses."""
+        try:
+            return await self._run(facts, name, event) or UserMessageDecision()
+        except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
+            workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
+            return UserMessageDecision(refuse=f"hook {name} failed: {_reason(error)}")
+
+    async def _run(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
+        function = getattr(self._functions, name)
+        if function is not None:
+            found = function(event)
+            found = await found if inspect.isawaitable(found) else found
+            if isinstance(found, str):
+                found = UserMessageDecision(text=found)
+            if isinstance(found, UserMessageDecision) and found != UserMessageDecision():
+                return found
+        activity = getattr(facts.hooks, name)
+        return await self._calls.hook(activity, event) if activity is not None else None
+
+
+def _reason(error: Exception) -> str:
+    """Type, and text where it was cut on its way out of an activity."""
+    kind = type(error).__name__
+    return f"{kind}: {error}" if isinstance(error, HelixError) else kind
+
+
+class Events:
+    """Builds the events of one session, for those hooks that want them."""
+
+    def __init__(self, input: SessionInput, live: Live, hooks: Hooks) -> None:
+        self._input, self._live, self._hooks = input, live, hooks
+
+    async def started(self, *, created: bool) -> None:
+        """The session is open."""
+        mode = self._input.mode
+        if mode == "auto":
+            mode = "new" if created else "continue"
+        await self._tell("session_started", SessionStarted, mode=mode)
+
+    async def admitted(self, entries: list[Entry]) -> list[Entry]:
+        """Let the before-hook change or refuse each message."""
+        if not self._hooks.wants(self._live.open.facts, "before_user_message"):
+            return entries
+        admitted, refused = [], []
+        for entry in entries:
+            message = entry.message
+            event = BeforeUserMessage(
+                **self._who(), message_id=message.id, text=message.text, **given(ref=message.ref)
+            )
+            decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
+            if decision.refuse is not None:
+                self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                refused.append(entry)
+                continue
+            if decision.text is not None or decision.ref is not None:
+                changed = {"text": decision.text or "", "ref": decision.ref}
+                entry.message = message.model_copy(update=changed)
+            admitted.append(entry)
+        self._live.refused(refused, "before_user_message")
+        return admitted
+
+    async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
+        """A turn is committed: first each of its messages, then the turn."""
+        for entry in fresh:
+            await self._tell(
+                "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
+            )
+        await self._tell(
+            "turn_completed",
+            TurnCompleted,
+            turn=self._live.turns,
+            steps=turn.steps,
+            exit_reason=result.exit_reason.value,
+            answer_id=result.answer.id if result.answer else None,
+            usage=result.usage,
+        )
+
+    async def ended(self, finaliser: Finaliser) -> None:
+        """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
+        live = self._live
+        if not self._hooks.wants(live.open.facts, "session_ended"):
+            return
+        event = SessionEnded(
+            **self._who(), exit_reason=live.exit.value, turns=live.turns, usage=live.usage, error=live.error
+        )
+        told = await finaliser.told(self._hooks.tell(live.open.facts, "session_ended", event))
+        live.receipts = (*live.receipts, told)
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "session_id": self._input.session_id,
+            "thread_id": self._live.open.request.thread_id,
+            "agent": self._input.agent,
+            "metadata": self._live.open.request.metadata,
+        }
+
+    async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
+        if self._hooks.wants(self._live.open.facts, name):
+            await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Only what was given: histories stay small."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def ask_result(result: TurnResult) -> AskResult:
+    """What a turn means to those who asked."""
+    if result.answer is None:
+        return AskResult(
+            status=AskStatus.INTERRUPTED, in_thread=result.in_thread, exit_reason=result.exit_reason
+        )
+    present = {"text": result.text, "finish": result.finish}
+    fields: dict[str, Any] = {name: value for name, value in present.items() if value is not None}
+    return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)

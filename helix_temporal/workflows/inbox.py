@@ -1,0 +1,258 @@
+"""The inbox: messages that wait for a turn, and the callers that wait for an answer.  Pure state."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helix_temporal.models.sessions import (
+    Answered,
+    AnswerRef,
+    AskResult,
+    AskStatus,
+    ExitReason,
+    UserMessage,
+)
+from helix_temporal.models.waiting import REMEMBERED_CALLS
+
+REMEMBERED: Final = 32
+"""Answers that an execution remembers by reference, and carries along."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A message in the session, and what its askers are told once that is known.
+
+    Attributes:
+        told: What they were told while its turn was suspended.
+        asked: Only askers wait for it: nobody was promised that it will have a turn.
+        taken: It is part of the turn under way.
+    """
+
+    message: UserMessage
+    result: AskResult | None = None
+    alone: bool = False
+    told: AskResult | None = None
+    asked: bool = False
+    taken: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What becomes of one turn: set once, for everybody who waits for that turn."""
+
+    result: AskResult | None = None
+
+
+class Inbox:
+    """Messages enter the thread only at turn boundaries; those that waited together become one turn."""
+
+    def __init__(
+        self,
+        waiting: Sequence[UserMessage] = (),
+        answered: Sequence[Answered] = (),
+        asked: Collection[str] = (),
+    ) -> None:
+        self._asked = frozenset(asked)
+        self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, self._entry(each)) for each in waiting)
+        self._taken: dict[str, Entry] = {}
+        self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
+        self.told: AskResult | None = None
+        """What became of the newest message, for the result of the execution."""
+        self.turn = Outcome()
+        """Of the turn under way, or of the next one."""
+        self._turns: OrderedDict[str, Outcome] = OrderedDict()
+        self._held = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: UserMessage, *, asked: bool = False) -> Entry:
+        """Add a message; one whose id waits or is being answered is the same message sent again."""
+        known = self.find(message.id)
+        if known is not None:
+            known.asked = known.asked and asked
+            return known
+        entry = Entry(message, asked=asked)
+        self._waiting[message.id] = entry
+        self.release()
+        return entry
+
+    def put_first(self, messages: Sequence[UserMessage]) -> None:
+        """Let these messages be the next ones; those whose id is known stay where they are."""
+        fresh = OrderedDict((each.id, Entry(each)) for each in messages if self.find(each.id) is None)
+        self._waiting = OrderedDict([*fresh.items(), *self._waiting.items()])
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Those that wait are not to be tried before the archive is back, or somebody comes."""
+        return self._held and bool(self._waiting)
+
+    def hold(self, told: AskResult) -> None:
+        """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
+        self.leave([*self._taken])
+        self.turn_away(told)
+        self._held = True
+
+    def release(self) -> None:
+        """Those that wait may be tried again."""
+        self._held = False
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Ids of the messages that wait for a turn."""
+        return tuple(self._waiting)
+
+    def sent(self, *, with_taken: bool) -> tuple[str, ...]:
+        """Ids of those of them that nobody waits for, so that nobody would send them again.
+
+        ``with_taken``: after those of the turn under way.
+        """
+        entries = [*(self._taken.values() if with_taken else ()), *self._waiting.values()]
+        return tuple(entry.message.id for entry in entries if not entry.asked)
+
+    def find(self, message_id: str) -> Entry | None:
+        """The message of this id, if it waits or is being answered."""
+        return self._taken.get(message_id) or self._waiting.get(message_id)
+
+    @property
+    def taken(self) -> list[Entry]:
+        """Messages of the turn under way."""
+        return list(self._taken.values())
+
+    def adopt(self, messages: Sequence[UserMessage]) -> None:
+        """These are messages of the turn under way, which another execution began."""
+        for message in messages:
+            waiting = self._waiting.pop(message.id, None)
+            entry = self._taken.get(message.id) or waiting or self._entry(message)
+            entry.message, entry.taken = message, True
+            self._taken[message.id] = entry
+
+    def suspend(self, told: AskResult) -> None:
+        """The turn waits for others than us: its askers need not wait with it."""
+        for entry in self._taken.values():
+            entry.told, entry.taken = told, True
+
+    def come_again(self) -> None:
+        """Whoever asks comes again, and waits on: nothing is known yet."""
+        for entry in (*self._taken.values(), *self._waiting.values()):
+            entry.told = AskResult(status=AskStatus.MOVED)
+
+    def turn_away(self, told: AskResult) -> None:
+        """Nobody waits here for a turn that is not soon: those who ask come again."""
+        for entry in list(self._waiting.values()):
+            entry.told = told
+            if entry.asked:
+                del self._waiting[entry.message.id]
+
+    def answered(self, message_id: str) -> AnswerRef | None:
+        """Where the answer to an earlier message is, if it is remembered."""
+        return self._answered.get(message_id)
+
+    def forget(self, message_id: str) -> None:
+        """The answer to it is lost: it may be asked anew."""
+        self._answered.pop(message_id, None)
+
+    def forget_after(self, position: int) -> None:
+        """The thread was cut there: what was answered beyond it may be asked anew."""
+        for known in [known for known, answer in self._answered.items() if answer.position >= position]:
+            del self._answered[known]
+
+    def fitting(self, count: int, size: int) -> int:
+        """How many of the waiting messages, the first one at least, are no more than this together."""
+        for at, entry in enumerate(self._waiting.values()):
+            size -= len(entry.message.text.encode(errors="surrogatepass"))
+            if at and (at == count or size < 0):
+                return at
+        return len(self._waiting)
+
+    def take(self, only: Collection[str] | None = None, most: int | None = None) -> list[Entry]:
+        """The waiting messages (or of these ids), in order: the next turn's; one put back comes alone.
+
+        They are no more than ``most``, if that is given.
+        """
+        waiting = self._waiting.values()
+        entries = [entry for entry in waiting if only is None or entry.message.id in only]
+        taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
+        self._taken = {entry.message.id: entry for entry in taken}
+        self.release()
+        for known in self._taken:
+            del self._waiting[known]
+        return taken
+
+    def put_back(self, message_ids: Sequence[str]) -> None:
+        """Let these messages, which had been answered before, each have a turn of its own."""
+        for known in message_ids:
+            if known in self._taken:
+                entry = self._waiting[known] = self._taken.pop(known)
+                entry.alone = True
+
+    def leave(self, message_ids: Sequence[str]) -> None:
+        """These messages are not of the turn under way: they wait again, before all others."""
+        left = OrderedDict((known, self._taken.pop(known)) for known in message_ids if known in self._taken)
+        for entry in left.values():
+            entry.taken = False
+        self._waiting = OrderedDict([*left.items(), *self._waiting.items()])
+
+    def tell(self, message_id: str, answer: AnswerRef | None) -> None:
+        """A message of the turn under way was answered before: there; or its turn had no answer."""
+        entry = self._taken.pop(message_id, None)
+        if entry is None:
+            return
+        if answer is None:
+            entry.result = AskResult(
+                status=AskStatus.INTERRUPTED, in_thread=True, exit_reason=ExitReason.INTERRUPTED
+            )
+        else:
+            entry.result = AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=answer)
+            self._remember(message_id, answer)
+        self.told = entry.result
+
+    def drop(self, entry: Entry, result: AskResult) -> None:
+        """A message that is refused before it enters the thread."""
+        self._taken.pop(entry.message.id, None)
+        entry.result = self.told = result
+
+    def waits_for(self, calls: Iterable[str]) -> None:
+        """These are calls of the turn under way: who answers one of them may wait for its outcome."""
+        self._turns |= dict.fromkeys(calls, self.turn)
+        while len(self._turns) > REMEMBERED_CALLS:
+            self._turns.popitem(last=False)
+
+    def turn_of(self, call: str) -> Outcome | None:
+        """Of the turn whose call it is; None where this execution did not have that turn."""
+        return self._turns.get(call)
+
+    def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
+        """The turn is over: tell everybody who waits for it."""
+        for entry in self._taken.values():
+            entry.result = self.told = result
+            if answer is not None:
+                self._remember(entry.message.id, answer)
+        self._taken = {}
+        self.turn.result, self.turn = result, Outcome()
+
+    def _remember(self, message_id: str, answer: AnswerRef) -> None:
+        self._answered[message_id] = answer
+        while len(self._answered) > REMEMBERED:
+            self._answered.popitem(last=False)
+
+    def give_up(self, taken: AskResult, waiting: AskResult | None = None) -> None:
+        """The run ends: nobody may wait any longer."""
+        self.finish(taken)
+        for entry in self._waiting.values():
+            entry.result = waiting or AskResult(status=AskStatus.MOVED)
+
+    def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
+        """What the next run needs: waiting messages, remembered answers, ids of those only asked."""
+        answered = tuple(
+            Answered(message_id=known, answer=answer) for known, answer in self._answered.items()
+        )
+        entries = (*self._taken.values(), *self._waiting.values())
+        asked = tuple(entry.message.id for entry in entries if entry.asked)
+        return tuple(entry.message for entry in self._waiting.values()), answered, asked
+
+    def _entry(self, message: UserMessage) -> Entry:
+        """A message that an earlier run had, or began with."""
+        return Entry(message, asked=message.id in self._asked)

@@ -1,0 +1,286 @@
+"""How a workflow opens a thread, opens it again, and what it knows of it then."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.errors import FencedError, HelixError
+from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    ArchiveLag,
+    Carried,
+    OpenHandle,
+    Receipt,
+    ReopenHeads,
+    ResetPoint,
+)
+from helix_temporal.models.states import TracingContext
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.models.threads import FlushThreadResult
+from helix_temporal.workflows.calls import Calls, OpenedAllTheSame
+
+OPEN_TRIES: Final = 5
+"""Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
+OPEN_PAUSE: Final = 1.0
+_SETTLES: Final = "settles-opens"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Positions of messages that were acknowledged, and that no store has any more."""
+
+    start: int
+    stop: int
+
+    def receipt(self) -> Receipt:
+        """What is said of it."""
+        return Receipt(name="lost", ok=False, detail=f"lost: {self.start}..{self.stop - 1}")
+
+
+@dataclass(slots=True)
+class Conversation:
+    """An open thread as the workflow knows it; outlives turns, changed only here.
+
+    Attributes:
+        tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
+        unsettled: What the thread is to be opened at before anything else is done with it, since an open
+            ended without a verdict: an attempt of it that is still under way would cut what is done first.
+        archives: There is a cold tier.
+        lag: How far it is behind.
+        losses: Messages that were acknowledged and are gone, as an open found; not told yet.
+        now: Milliseconds since 1970.
+        tracing_context: Of the session's caller.
+        since: The oldest place from which it has gone on after a reset, while messages may be applied again.
+        seed: Of the workflow's random numbers: the server gives a run another one when it resets it.
+        seed_before: The same when the thread was opened; None: another run opened it.
+        catches_up: After a reset it has not come to the end of what stands of its turn.
+    """
+
+    request: OpenSessionInput
+    handle: OpenHandle
+    facts: AgentFacts
+    backlog: int = 0
+    reopened: int = 0
+    turns_run_again: int = 0
+    repairs: int = 0
+    tried: tuple[str, ...] = ()
+    unsettled: ReopenHeads | None = None
+    archives: bool = True
+    lag: ArchiveLag | None = None
+    losses: tuple[Loss, ...] = ()
+    now: Callable[[], int] = int
+    since: ResetPoint | None = None
+    tracing_context: TracingContext | None = None
+    seed: Callable[[], int] = int
+    seed_before: int | None = 0
+    catches_up: bool = False
+
+    @classmethod
+    def of(
+        cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int], seed: Callable[[], int]
+    ) -> "Conversation":
+        """That of the run before."""
+        return cls(
+            request,
+            carried.handle,
+            carried.facts,
+            tried=carried.tried,
+            unsettled=carried.unsettled,
+            archives=carried.policy.archives,
+            lag=carried.lag,
+            now=now,
+            since=carried.since,
+            tracing_context=carried.tracing_context,
+            seed=seed,
+            seed_before=None,
+        )
+
+    def carried(self) -> dict[str, Any]:
+        """For `Carried`."""
+        return present(
+            handle=self.handle,
+            facts=self.facts,
+            tried=self.tried or None,
+            unsettled=self.unsettled,
+            lag=self.lag,
+            since=self.since,
+            tracing_context=self.tracing_context,
+        )
+
+    @property
+    def opened_by_another_run(self) -> bool:
+        """Another run has opened the thread: this one was reset, or continues it as new, or both.
+
+        What that run left under way has the same epoch, and what it did after the reset is not known here.
+        """
+        return self.seed() != self.seed_before
+
+    @property
+    def to_open_first(self) -> ReopenHeads | None:
+        """At which heads to open before the session ends; None where its own open holds."""
+        if self.unsettled is None and self.opened_by_another_run:
+            return ReopenHeads(known=self.head, turn_start=self.head)
+        return self.unsettled
+
+    def opened(self, handle: OpenHandle, seed: int) -> None:
+        """It is open under another epoch, so that all that was done up to now is known.
+
+        ``seed`` is that of when it was asked to be opened: a reset may have come meanwhile.
+        """
+        self.handle, self.tried, self.unsettled, self.lag = handle, (), None, None
+        self.seed_before = seed
+
+    def at(self, head: Head) -> None:
+        """Look at it from there: what stands behind is found standing."""
+        self.handle = self.handle.model_copy(update={"head": head})
+
+    def reopened_at(self, heads: ReopenHeads, opened: OpenSessionResult, seed: int) -> None:
+        """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
+        self.opened(opened.handle, seed)
+        first, end = opened.handle.head.position, heads.turn_start.position
+        if first < end and not (opened.taken_back or opened.reset):
+            self.losses = (*self.losses, Loss(first, end))
+
+    def flushed(self, result: FlushThreadResult) -> None:
+        """The archive was asked to take what it lacks."""
+        archived = result.status != "unavailable"
+        self.handle = self.handle.model_copy(update={"archived": archived})
+        if archived:
+            self.lag = None
+
+    def not_flushed(self, error: str) -> None:
+        """The archive did not take what it lacks."""
+        if self.lag is not None:
+            self.lag = self.lag.model_copy(update={"error": error})
+
+    def went_on(self, position: int, epoch: int) -> None:
+        """After a reset it goes on from elsewhere than from here, where it was under this epoch."""
+        known = self.since or ResetPoint(position=position, epoch=epoch)
+        self.since = ResetPoint(position=min(known.position, position), epoch=min(known.epoch, epoch))
+
+    def check_settled(self) -> None:
+        """Refuse to go on under an epoch that an open which is still under way may end at any time.
+
+        And under one that the run before had, which was reset: its steps may still come.
+
+        Raises:
+            FencedError: The thread has to be opened again first.
+        """
+        if self.unsettled is not None:
+            thread_id = self.request.thread_id
+            raise FencedError(f"thread {thread_id!r}: an open of it ended without a verdict; open it again")
+        if self.opened_by_another_run:
+            raise FencedError(f"thread {self.request.thread_id!r}: another run opened it; open it again")
+
+    @property
+    def head(self) -> Head:
+        """Where the thread stands."""
+        return self.handle.head
+
+    def take(self, result: RunStepResult) -> None:
+        """Remember what a step says of the thread."""
+        self.catches_up = result.goes_on
+        if result.head == self.head:
+            return  # answered before: nothing was added or archived
+        self.backlog = result.backlog
+        self.repairs += result.repairs
+        self.lag = None if result.archived else self._lag_after(result)
+        self.handle = OpenHandle(
+            epoch=self.handle.epoch,
+            head=result.head,
+            slice_version=result.slice_version,
+            archived=result.archived,
+        )
+
+    def _lag_after(self, result: RunStepResult) -> ArchiveLag:
+        start = self.head.position if self.lag is None else self.lag.start
+        return ArchiveLag(
+            start=start,
+            messages=result.head.position - start,
+            bytes=result.backlog,
+            since=self.now() if self.lag is None else self.lag.since,
+            error=result.reason,
+        )
+
+
+async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSessionResult:
+    """Open a thread; one that meets another epoch tries again, as a new open with a higher one.
+
+    Raises:
+        FencedError: Another execution took the thread over, or every try met another epoch.
+    """
+    for attempt in range(OPEN_TRIES):
+        try:
+            return await calls.open(request)
+        except FencedError as fenced:
+            if "owner" in fenced.facts or attempt == OPEN_TRIES - 1:
+                raise
+            await calls.pause(OPEN_PAUSE)
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+async def reopen(
+    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+) -> OpenSessionResult:
+    """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
+
+    ``abandoned`` is the run of a turn that is given up; where the thread has more of it, that is cut also
+    after a reset.
+
+    Raises:
+        FencedError: Another execution took the thread over.
+    """
+    talk.reopened += 1
+    request, seed = opens_again(talk, heads, abandoned=abandoned, cuts=cuts), talk.seed()
+    with remembered_if_unclear(calls, talk, heads):
+        opened = await open_conversation(calls, request)
+    talk.reopened_at(heads, opened, seed)
+    return opened
+
+
+def opens_again(
+    talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+) -> OpenSessionInput:
+    """The request of an open that goes on with what this execution knows."""
+    talk.catches_up = talk.catches_up or talk.opened_by_another_run
+    if talk.catches_up and not cuts:
+        heads = heads.model_copy(update={"reset": True})
+    return talk.request.model_copy(
+        update={
+            "reopen": heads,
+            "mode": "continue",
+            "rewind_to": None,
+            "abandoned": abandoned,
+            "known_epoch": talk.handle.epoch,
+            **({"tried": talk.tried} if talk.tried else {}),
+        }
+    )
+
+
+@contextmanager
+def remembered_if_unclear(calls: Calls, talk: Conversation, heads: ReopenHeads) -> Iterator[None]:
+    """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
+    seed = talk.seed()
+    try:
+        yield
+    except OpenedAllTheSame as cancelled:
+        talk.opened(cancelled.opened.handle, seed)
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        refused = isinstance(error, HelixError) and not error.retryable
+        if not refused and calls.patched(_SETTLES):
+            talk.unsettled = heads
+        raise
+
+
+def thread_of(request: OpenSessionInput) -> dict[str, Any]:
+    """The thread's id where it is not the session's."""
+    return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}
+
+
+def present(**fields: Any) -> dict[str, Any]:
+    """Only what is there: histories stay small."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,759 @@
+"""A session: open the thread, serve turns, save, flush; and the workflow that does it."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NoReturn
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from helix_temporal.errors import (
+    ColdTierBehindError,
+    HeadMovedError,
+    HelixError,
+    IdempotencyConflictError,
+    NotArchivedError,
+    PayloadNotFoundError,
+    SessionInterruptedError,
+    TooLargeError,
+)
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    Carried,
+    ExitReason,
+    SessionInput,
+    SessionResult,
+    Status,
+    SuspendedTurn,
+)
+from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
+from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
+from helix_temporal.workflows.calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, cancels, is_cancelled
+from helix_temporal.workflows.clock import now_ms
+from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe, is_lost
+from helix_temporal.workflows.handlers import (
+    NOTES,
+    Handlers,
+    Live,
+    Stops,
+    Submissions,
+    carry_out,
+    without_turn,
+)
+from helix_temporal.workflows.hooks import Events, Hooks, SessionHooks, ask_result, given
+from helix_temporal.workflows.inbox import Entry
+from helix_temporal.workflows.opening import Conversation, open_conversation, reopen, thread_of
+from helix_temporal.workflows.runners import keep_tasks_apart
+from helix_temporal.workflows.turn import Turn, TurnResult
+from helix_temporal.workflows.values import Known, Values, taken
+
+_WAITS_ON: Final = "waits-on"
+_LEFT_TOGETHER: Final = "left-together"
+_BOUNDED: Final = "bounded-turns"
+_HELD: Final = "sent-messages-wait-for-the-archive"
+TURN_MESSAGES: Final = 100
+TURN_BYTES: Final = 512 * 1024
+"""Messages of one turn are the input of one activity, which has 2 MB at most."""
+_WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
+
+
+class Serving:
+    """Serves the turns of one execution, one after the other.
+
+    Attributes:
+        waits_on: The turn that waits could not be ended, since a store does not answer.
+    """
+
+    def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:
+        self._live, self._calls, self._events, self._values = live, calls, events, values
+        self._unended: Turn | None = None
+        self.waits_on = False
+
+    async def serve(self) -> None:
+        """A turn of all messages that wait."""
+        # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
+        self._live.turn_start = self._live.open.head
+        entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before, self._most()))
+        if not entries:
+            return
+        self._live.status = Status.RUNNING
+        turn, start = self._turn(), self._live.open.head
+        turn.interrupted = self._live.interrupted
+        task = asyncio.create_task(turn.run([entry.message for entry in entries]))
+        await self._follow(turn, task, start, entries)
+
+    async def go_on(self) -> None:
+        """Go on with the turn that is suspended, or end it as was asked."""
+        live, suspended = self._live, self._live.waits.turn
+        assert suspended is not None
+        if live.stopping == "abort":
+            live.stopping = None
+            live.waits.end()
+            await self._abandon(suspended.run_id, suspended.start)
+            live.status, live.quiet_since = Status.IDLE, workflow.now()
+            return
+        reason = live.gives_up
+        live.stopping, live.status, turn = None, Status.RUNNING, self._turn()
+        # What came before the answer is in the slice, and goes to the step that takes it.
+        suspended = suspended.model_copy(update={"known": live.waits.known()})
+        if reason is None:
+            running = turn.resume(suspended)
+        else:
+            live.waits.give_up(_WHY.get(reason, INTERRUPTED))
+            running = turn.give_up(suspended, reason)
+        await self._follow(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
+
+    async def end_suspended(self, finaliser: Finaliser) -> str | None:
+        """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
+
+        Returns:
+            The run of a turn that comes to no end of its own; None for one that waits, and may go on.
+        """
+        live = self._live
+        suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
+        if suspended is None:
+            return None if self._unended is None else self._unended.run_id
+        asleep = live.waits.sleepers.waits()
+        before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
+        live.waits.give_up(INTERRUPTED)
+        turn = self._turn()
+        ended = asyncio.create_task(self._given_up(turn, suspended))
+        receipt = await finaliser.to_the_end("end_turn", ended)
+        live.notes = (*live.notes, receipt)
+        lost = not ended.cancelled() and ended.exception() is not None
+        if not (receipt.ok or lost) and workflow.patched(_WAITS_ON):
+            self._wait_on(before)
+        return None
+
+    def _wait_on(self, before: SuspendedTurn) -> None:
+        """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
+        waits = self._live.waits
+        waits.wait_at(before.head)
+        slept = {each.at for each in before.children}
+        ended = {each.at: each for each in waits.known() if each.at in slept and each.result is not None}
+        children = tuple(each for each in before.children if each.at not in ended)
+        waits.end()
+        self._live.turn, self.waits_on = None, True
+        known = (*before.known, *ended.values())
+        waits.begin(before.model_copy(update={"known": known, "children": children}))
+
+    async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
+        """Whether it has ended; raises where the record has lost it."""
+        try:
+            await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
+        except HeadMovedError:
+            raise
+        except HelixError as error:
+            workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
+            return False
+        self._live.turns += 1
+        return True
+
+    def _turn(self) -> Turn:
+        self._live.waits.sleepers.ending = False
+        self._calls.children.archive = self._live.options.archive
+        turn = self._live.turn = Turn(
+            self._calls,
+            self._live.open,
+            number=self._live.turns + 1,
+            max_steps=self._live.options.max_steps or self._live.open.facts.max_steps,
+            values=self._values.unsaved(),
+            changed=self._values.changed(),
+            waits=self._live.waits,
+            archive=self._live.options.archive,
+            settles=self._settle,
+            adopts=self._live.inbox.adopt,
+        )
+        return turn
+
+    def _most(self) -> int | None:
+        """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
+        fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
+        return fit if fit < len(self._live.inbox) and workflow.patched(_BOUNDED) else None
+
+    def _settle(self, result: RunStepResult) -> bool:
+        """Tell those whose messages were answered before; those that a step left have their turn next."""
+        inbox = self._live.inbox
+        if len(inbox.taken) < 2 or (result.left and not workflow.patched(_LEFT_TOGETHER)):
+            return False
+        answers = {each.message_id: each.answer for each in result.answers}
+        for each in result.dropped:
+            inbox.tell(each, answers.get(each))
+        inbox.leave(result.left)
+        return True
+
+    async def _follow(
+        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
+    ) -> None:
+        self._unended = turn
+        await self._followed(turn, task, start, entries)
+        self._unended = None
+
+    async def _followed(
+        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
+    ) -> None:
+        live, before = self._live, Known.of(self._values.now)
+        live.turn_start, live.turn_task = start, task
+        try:
+            result = await task
+        except (asyncio.CancelledError, SessionInterruptedError) as stopped:
+            aborting = live.aborting or isinstance(stopped, SessionInterruptedError)
+            if not aborting or is_cancelled():
+                raise
+            live.waits.end()
+            await self._abandon(turn.run_id, start)
+            return
+        except ColdTierBehindError as behind:
+            self._refuse_behind(behind)
+            return
+        except (PayloadNotFoundError, IdempotencyConflictError, TooLargeError) as failed:
+            await self._fail_without(failed, turn.run_id, start)
+            return
+        finally:
+            if turn.caught_up is not None:
+                live.turns, live.usage = turn.caught_up.turns, turn.caught_up.usage
+                live.waits.remember(turn.caught_up.answered)
+            live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-NOTES:]
+            live.note_losses()
+            live.turn, live.turn_task, live.aborting = None, None, False
+            live.status, live.idle = Status.IDLE, False
+            if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
+                live.quiet_since = workflow.now()
+        if turn.took_values:
+            self._values.known = before
+        if turn.promoted is not None:
+            self._values.now = taken(self._values.now, before.saved, turn.promoted)
+            self._values.known = Known.of(turn.promoted, stale=True)
+        if result.exit_reason is ExitReason.SUSPENDED:
+            live.status = Status.SUSPENDED
+            live.goes()
+        else:
+            await self._turn_over(turn, result, entries)
+
+    def _refuse_behind(self, why: ColdTierBehindError) -> None:
+        """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
+        refused = AskResult(status=AskStatus.FAILED, error=describe(why))
+        if self._live.promised(self._live.inbox.taken) and workflow.patched(_HELD):
+            self._live.wait_for_archive(refused)
+        self._live.inbox.finish(refused)
+
+    async def _fail_without(
+        self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
+    ) -> None:
+        """The message whose content is gone or too large, or whose id is another's, fails alone; the turn
+        does where it is a result of a tool.
+        """
+        if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
+            raise why  # a store's, of the turn itself
+        self._live.waits.end()
+        inbox = self._live.inbox
+        finished = await self._cut(run_id, start)
+        lost = inbox.find(str(why.facts.get("message_id")))
+        failed = AskResult(status=AskStatus.FAILED, error=describe(why))
+        refused = [] if finished else inbox.taken if lost is None else [lost]
+        self._live.refused(refused, type(why).__name__)
+        if lost is None and not finished:
+            inbox.finish(failed)
+            return
+        if lost is not None and not finished:
+            inbox.drop(lost, failed)
+        # Where a late attempt has finished the turn all the same, they are answered from the thread.
+        inbox.leave([entry.message.id for entry in inbox.taken])
+        inbox.finish(failed.model_copy(update={"in_thread": finished}))
+
+    async def _abandon(self, run_id: str | None, start: Head) -> None:
+        """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
+        # What was finished before anybody could stop it stays.
+        finished: dict[str, Any] = {"in_thread": True} if await self._cut(run_id, start) else {}
+        interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
+        self._live.inbox.finish(interrupted)
+
+    async def _cut(self, run_id: str | None, start: Head) -> bool:
+        """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
+
+        Returns:
+            Whether the turn was finished before, so that it stays.
+        """
+        heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
+        epoch = talk.handle.epoch
+        opened = await reopen(self._calls, talk, heads, abandoned=run_id, cuts=True)
+        if opened.reset:
+            talk.went_on(start.position, epoch)
+        return talk.head.position > start.position
+
+    async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
+        self._calls.children.dismiss(self._live.open.request)
+        entries = [*entries, *(each for each in self._live.inbox.taken if each not in entries)]
+        if len(entries) > 1:
+            # Each that was sent again gets its own answer, in a turn without a model call.
+            self._live.inbox.put_back([*result.dropped, *result.left])
+        self._live.inbox.finish(self._live.finish_result(ask_result(result)), answer=result.answer)
+        apart = {*result.dropped, *result.left}
+        if not apart and not self._live.inbox and not self._live.rewinds:
+            # What was applied again after a reset came before this.
+            self._live.open.since = None
+        fresh = [entry for entry in entries if entry.message.id not in apart]
+        if not fresh:
+            return
+        self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
+        self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
+        await self._events.turn_over(turn, result, fresh)
+
+
+_FLUSH_AGAIN: Final = 5.0
+ASK_SECONDS: Final = 20.0
+"""So long an ask is held while a turn waits for people; then its client asks again.
+
+The server lets ten updates of a run wait at once, and refuses the one that answers them.
+"""
+_HEEDS: Final = "heeds-a-cancel-at-rest"
+_HEEDS_LATE: Final = "heeds-a-cancel-beside-a-late-flush"
+_PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
+
+
+class _Move(Exception):  # noqa: N818 (control flow, not an error)
+    """This run is long enough: continue as new."""
+
+
+class AgentSession:
+    """A session inside a workflow.
+
+    Create it in ``@workflow.init`` (handlers registered later are too late for an update that comes
+    with the start) and return ``await session.run()``.
+
+    Attributes:
+        values: The application's own state: change it between turns or in hooks; it is saved with the
+            next step, or at the end.
+    """
+
+    def __init__(self, input: SessionInput, hooks: SessionHooks | None = None) -> None:
+        keep_tasks_apart()
+        carried = input.carried
+        self._input = input
+        self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
+        self._live = Live.of(input, workflow.now())
+        self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
+        self._values = Values.of(carried)
+        self._serving = Serving(self._live, self._calls, self._events, self._values)
+        self._cancels = 0
+        stops = Stops(input, self._live, self._calls)
+        stops.register()
+        Handlers(input, self._live, self._calls, stops.supersede_below).register()
+        self._submissions = Submissions(self._live, input, workflow.now())
+        self._submissions.register()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The application's own state."""
+        return self._values.now
+
+    @values.setter
+    def values(self, values: dict[str, Any]) -> None:
+        self._values.now = values
+
+    # -- life
+
+    async def run(self) -> SessionResult:
+        """Serve turns until the session ends; saves and flushes on every way out.
+
+        Raises:
+            ApplicationError: The session failed; its type is that of the original error.
+            asyncio.CancelledError: It was cancelled, after everything was saved and archived.
+            ContinueAsNewError: It goes on in another run.
+        """
+        failure: Exception | None = None
+        self._cancels = cancels()
+        try:
+            if self._was_refused():
+                self._live.rested = True  # the first ask was rejected: there is nothing to do
+            else:
+                await self._open()
+                await self._serve()
+        except asyncio.CancelledError:
+            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._live.cancelled = True
+        except _Move:
+            await self._move()
+        except GeneratorExit:
+            # The worker has ended with this run in its cache: whoever takes it over replays it.
+            self._live.rested = True
+            raise
+        except Exception as error:
+            if not workflow.in_workflow():  # the same, met by a clean-up further in
+                self._live.rested = True
+                raise
+            failure = error
+            self._failed(error)
+        finally:
+            # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
+            # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
+            if not self._live.rested:
+                await self._end()
+        if failure is not None:
+            self._fail(failure)
+        if self._live.cancelled:
+            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            raise asyncio.CancelledError
+        return self._live.result_of(self._input)
+
+    def _was_refused(self) -> bool:
+        """Started for an ask that the validator rejected, so that nothing came with the start."""
+        first = self._input.expects_ask and self._input.carried is None
+        return first and not self._live.inbox and workflow.all_handlers_finished()
+
+    async def _open(self) -> None:
+        request = OpenSessionInput(
+            session_id=self._input.session_id,
+            thread_id=self._input.thread,
+            agent=self._input.agent,
+            owner=workflow.info().first_execution_run_id,
+            mode=self._input.mode,
+            **given(
+                fork_from=self._input.fork_from,
+                rewind_to=self._input.rewind_to,
+                metadata=self._input.metadata,
+                parent=self._input.parent,
+                options=self._input.named_options,
+                again=_was_reset(self._input),
+                names_thread=self._input.thread_id is not None,
+            ),
+        )
+        carried = self._input.carried
+        if carried is not None:
+            self._live.talk = Conversation.of(request, carried, now_ms, workflow.random_seed)
+            self._live.lost = carried.lost
+            self._live.turns, self._live.usage = carried.turns, carried.usage
+            self._live.notes = carried.notes
+            if carried.suspended is not None:
+                self._live.take_up(carried.suspended)
+            return
+        properties, seed = given(properties=self._input.properties), workflow.random_seed()
+        try:
+            # A later open must not set them again.
+            opened = await open_conversation(self._calls, request.model_copy(update=properties))
+        except OpenedAllTheSame as cancelled:
+            self._adopt(request, cancelled.opened, seed)
+            raise
+        self._adopt(request, opened, seed)
+        await self._events.started(created=opened.created)
+
+    def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
+        self._calls.policy = opened.policy
+        self._live.options = opened.options or self._live.options
+        self._live.expires_at = opened.expires_at
+        archives = opened.policy.archives
+        settled = given(metadata=opened.metadata, thread_id=opened.thread_id) | (
+            {"again": False} if request.again else {}
+        )
+        self._live.talk = Conversation(
+            request.model_copy(update=settled),
+            opened.handle,
+            opened.facts,
+            archives=archives,
+            now=now_ms,
+            tracing_context=opened.tracing_context,
+            seed=workflow.random_seed,
+            seed_before=seed,
+        )
+        if request.again:
+            self._live.talk.went_on(0, 0)
+        self._live.inbox.put_first(opened.under_way)
+        self._live.turns, self._live.usage = opened.turns, opened.usage
+        self._live.notes = opened.notes
+        self._values.known = Known.of(opened.values, stale=opened.stale_values)
+        self.values = {**self.values, **(opened.values or {})}
+        self._live.waits.remember(opened.answered)
+        if opened.suspended is not None:
+            self._live.take_up(opened.suspended)
+
+    async def _serve(self) -> None:
+        if self._input.woken is not None and self._input.carried is None:
+            await self._submissions.hand_over(self._input.woken)
+        idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
+        telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
+        try:
+            while True:
+                self._heed()
+                await self._next_work()
+                if self._live.rewinds.due or (self._live.rewinds and self._live.is_suspended):
+                    await self._rewind()
+                elif self._live.is_suspended and self._live.has_messages:
+                    await self._serving.go_on()
+                    self._move_if_long()
+                elif self._live.stays_suspended:
+                    continue
+                elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
+                    await self._serving.serve()
+                    self._move_if_long()
+                elif await self._rest():
+                    return
+        finally:
+            for each in (idle, telling):
+                if each is not None:
+                    each.cancel()
+
+    def _heed(self) -> None:
+        """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
+        if self._live.cancelled or is_cancelled(self._cancels):
+            raise asyncio.CancelledError
+
+    async def _tell_parent(self) -> None:
+        woken = self._input.woken is not None and self._input.carried is None
+        live, name = self._live, self._input.session_id
+        await live.below.tell(name, live.pending, live.waits.expired, woken=woken)
+
+    async def _next_work(self) -> None:
+        """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
+        live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
+        while live.stays(persistent=self._live.options.persistent) and not live.has_work:
+            behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
+            timeout = min(pause, policy.flush_retry_maximum) if behind else None
+            asked = live.holds_askers
+            until = _first(timeout, live.waits.left(), ASK_SECONDS if asked else None)
+            try:
+                await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
+            except TimeoutError:
+                live.waits.expire()
+                if asked:
+                    live.inbox.come_again()
+                if timeout is None or live.has_work:
+                    continue
+                pause *= 2
+                await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
+                if is_cancelled(self._cancels) and workflow.patched(_HEEDS_LATE):
+                    self._heed()  # the flush was done in that very task: nothing more is heard of it
+                live.note_losses()
+                if live.open.handle.archived:
+                    live.inbox.release()
+                # An archive that is down for days must not fill the history.
+                self._move_if_long()
+
+    def _is_due(self, asked: bool) -> bool:
+        """There is work, or the first asker has come, or the last one gone."""
+        return self._live.has_work or self._live.holds_askers != asked
+
+    # -- turns
+
+    async def _rewind(self) -> None:
+        rewind = self._live.rewinds.next
+        opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
+        if opened is not None and self._calls.policy.keeps_state:
+            self.values = dict(opened.values or {})
+            self._values.known = Known.of(self.values, stale=opened.stale_values)
+        if opened is not None:
+            self._live.drop_suspended()
+            self._calls.children.dismiss(self._live.open.request)
+        self._live.rewinds.done(rewind)
+
+    # -- ends
+
+    def _move_if_long(self) -> None:
+        limit = self._live.options.max_turns_per_run
+        if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
+            raise _Move
+
+    async def _move(self) -> NoReturn:
+        """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
+        self._live.rested = self._live.closing = True
+        (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
+        self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
+        self._live.rewinds.refuse()
+        await self._drain()
+        carried = Carried(
+            **self._live.open.carried(),
+            policy=self._calls.policy,
+            inbox=inbox,
+            answered=answered,
+            turns=self._live.turns,
+            usage=self._live.usage,
+            close=self._live.close,
+            values=self.values,
+            saved_values=self._values.known.saved,
+            stale_values=self._values.known.stale,
+            notes=self._live.notes,
+            **self._live.waits.carried(),
+            **({} if self._live.expires_at is None else {"expires_at": self._live.expires_at}),
+            **given(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
+            **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
+        )
+        if self._live.cancelled:
+            # The cancel came while we drained: end here, as cancelled, rather than in the next run.
+            self._live.rested, self._live.exit, self._live.status = (
+                False,
+                ExitReason.CANCELLED,
+                Status.INTERRUPTED,
+            )
+            raise asyncio.CancelledError
+        further = {
+            "carried": carried,
+            "messages": (),
+            "options": self._live.options,
+            "metadata": self._live.open.request.metadata,
+            **thread_of(self._live.open.request),
+        }
+        workflow.continue_as_new(self._input.model_copy(update=further))
+
+    async def _rest(self) -> bool:
+        """Archive and drop what is hot, then end unless somebody came meanwhile.
+
+        The check and the return are in one activation, without a flag before: whoever comes later
+        finds the run ended and starts the next one; nobody is told to go away.
+        """
+        live = self._live
+        live.status = Status.ENDING
+        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not live.may_end)
+        if live.waits.turn is not None:
+            live.exit = ExitReason.SUSPENDED
+        elif live.exit is ExitReason.SUSPENDED:
+            live.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
+        status = "paused" if live.exit in _PAUSES else "completed"
+        known, asleep = live.waits.known(), live.waits.suspension()
+        ending = Ending(*self._unsaved(), status, **self._live.waits.to_save())
+
+        def ends() -> bool:
+            # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
+            return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
+
+        receipts = (*live.notes, *await finaliser.run(live.open, ending))
+        if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
+            raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
+        if is_lost(receipts, ending):
+            await self._pause()
+            return False
+        if ends():
+            live.receipts = receipts
+            await self._events.ended(self._finaliser())
+        live.quiet_since, live.idle = workflow.now(), False
+        if not (ends() and self._submissions.handled):
+            live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
+            live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
+            await self._outlast_handlers()
+            return False
+        live.rested = True
+        live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
+        return True
+
+    async def _pause(self) -> None:
+        """Nobody but this execution knows what is not saved: it may not end before that is."""
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(lambda: not self._live.may_end, timeout=_FLUSH_AGAIN)
+        self._live.status = Status.SUSPENDED
+        self._move_if_long()
+
+    async def _outlast_handlers(self) -> None:
+        """A handler of the application may last; resting again and again meanwhile helps nobody."""
+        live = self._live
+        try:
+            await workflow.wait_condition(
+                lambda: not live.may_end or self._submissions.handled, timeout=live.waits.left()
+            )
+        except TimeoutError:
+            live.waits.expire()
+
+    async def _end(self) -> None:
+        """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
+        self._live.closing = True
+        self._live.rewinds.refuse()
+        committed = 0
+        if self._live.talk is not None:
+            finaliser = self._finaliser()
+            run_id = await self._serving.end_suspended(finaliser)
+            status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
+            ending = Ending(*self._unsaved(), status, self._live.error, closes=True, run_id=run_id)
+            if self._serving.waits_on:
+                ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
+            self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
+            committed = finaliser.committed
+        # Not before the epoch is shut: until then a late attempt may still finish the turn.
+        ended = committed > self._live.turn_start.position or self._live.kept
+        waits = self._serving.waits_on and not ended
+        self._name_messages_without_turn(cut=not (ended or waits))
+        self._give_up(in_thread=ended, waits=waits)
+        if self._live.talk is not None:
+            await self._events.ended(self._finaliser())
+        await self._drain()
+
+    def _name_messages_without_turn(self, *, cut: bool) -> None:
+        """Messages that were sent, and have no turn: whoever reads the result may send them again.
+
+        ``cut``: also those of the turn that was under way.
+        """
+        # What becomes of the turn of a session that serves one task is in its result.
+        sent = self._live.inbox.sent(with_taken=cut and self._live.options.persistent)
+        if sent:
+            receipt = without_turn(self._input.session_id, "no turn any more for", sent)
+            self._live.receipts = (*self._live.receipts, receipt)
+
+    def _give_up(self, *, in_thread: bool, waits: bool) -> None:
+        """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
+        if waits:
+            self._live.inbox.give_up(self._live.suspended(in_thread=True))
+        elif self._live.exit is ExitReason.FAILED:
+            failed = self._live.finish_result(
+                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
+            )
+            # One that could not even be opened would fail again for those who only wait.
+            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
+        else:
+            ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
+            self._live.inbox.give_up(self._live.finish_result(ended))
+
+    async def _drain(self) -> None:
+        """Let handlers return; a cancel meanwhile is remembered."""
+        while True:
+            try:
+                await workflow.wait_condition(lambda: self._submissions.handled)
+            except asyncio.CancelledError:
+                self._on_cancel()
+            else:
+                return
+
+    def _on_cancel(self) -> None:
+        self._live.cancelled = True
+
+    def _finaliser(self) -> Finaliser:
+        return Finaliser(self._calls, self._on_cancel)
+
+    def _unsaved(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        return self._values.unsaved(), self._values.changed()
+
+    def _failed(self, failure: Exception) -> None:
+        self._live.error = describe(failure)
+        if isinstance(failure, NotArchivedError):
+            self._live.keep_unarchived(committed=bool(failure.facts.get("committed")))
+        self._live.end(ExitReason.FAILED, Status.FAILED)
+
+    def _fail(self, failure: Exception) -> NoReturn:
+        kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
+        result = self._live.result_of(self._input)
+        raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
+
+
+def _first(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)
+
+
+def _was_reset(input: SessionInput) -> bool:
+    """Whether this run is one that was reset, and begins anew all the same."""
+    info = workflow.info()
+    return (
+        input.carried is None and info.continued_run_id is None and info.run_id != info.first_execution_run_id
+    )
+
+
+@workflow.defn(name="helix.session")
+class SessionWorkflow:
+    """A session, ready to use: one live execution a session, started and messaged by `SessionClient`."""
+
+    @workflow.init
+    def __init__(self, input: SessionInput) -> None:
+        self._session = AgentSession(input)
+
+    @workflow.run
+    async def run(self, input: SessionInput) -> SessionResult:  # noqa: ARG002 (init has it)
+        """Serve the session until it is idle, closed, cancelled or failed."""
+        return await self._session.run()

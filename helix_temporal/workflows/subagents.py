@@ -1,0 +1,899 @@
+"""Sub-agents: each call of an agent tool is a child workflow, started, awaited and stopped here."""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import (
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    WorkflowAlreadyStartedError,
+)
+from temporalio.exceptions import TimeoutError as TimedOutError
+
+from helix_temporal.errors import AgentNotServedError
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.messages import Finish, Usage, are_left_out
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    ExitReason,
+    ForkFrom,
+    SessionInput,
+    SessionOptions,
+    SessionResult,
+    UserMessage,
+)
+from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.states import SessionProperties, Submission
+from helix_temporal.models.steps import ChildEnd, OpenSessionInput, ToolInput, ToolResult
+from helix_temporal.models.waiting import (
+    MAX_DEPTH,
+    REMEMBERED_CALLS,
+    AnsweredCall,
+    CallKind,
+    ChildPending,
+    ChildWait,
+    MessageRef,
+    ParentLink,
+    PayloadRef,
+    PendingCall,
+    RoutedReply,
+    RoutedSubmit,
+    SubmitInput,
+    TakenUpInput,
+    Wake,
+    call_of,
+    child_session_id,
+    payload_ref,
+    task_of,
+)
+from helix_temporal.workflows.clock import now_ms
+from helix_temporal.workflows.waiting import Sleepers, Woken
+
+TakenUp = Callable[[TakenUpInput], Awaitable[bool]]
+"""Tells whether a worker has begun with an execution, and ends one that none has begun with."""
+
+
+async def check_begun(
+    handle: "workflow.ChildWorkflowHandle[Any, Any]", facts: ToolFacts, taken_up: TakenUp
+) -> None:
+    """Give a worker its time to begin with a session; come back when one has, or when it is over.
+
+    Temporal has no schedule-to-start time-out for workflows: a timer and a look at the child's history do as
+    much, and a child that ends before leaves no more than the timer.
+
+    Raises:
+        ApplicationError: None has begun, and none will.
+    """
+    with contextlib.suppress(TimeoutError):
+        await workflow.wait_condition(handle.done, timeout=facts.schedule_to_start)
+        return
+    if await taken_up(TakenUpInput(workflow_id=handle.id, run_id=handle.first_execution_run_id or "")):
+        return
+    with contextlib.suppress(FailureError):
+        await handle
+    kind = AgentNotServedError.__name__
+    raise ApplicationError(
+        f"{kind}: no worker of task queue {facts.task_queue!r} began with its session within "
+        f"{facts.schedule_to_start:g} s; start one that serves agent {facts.agent!r}",
+        type=kind,
+        non_retryable=True,
+    )
+
+
+_HOP_BY_HOP: Final = "hop-by-hop"
+_SLEEP: Final = "sub-agents-sleep"
+
+
+@dataclass(slots=True)
+class ChildWaits:
+    """What the sub-agents below one session wait for.
+
+    Attributes:
+        workflow_id: The workflow id of a session of the same deployment.
+        rounds: How often one of them began to wait.
+        on_wait: Told of each once.
+        sleepers: Those whose sessions have ended meanwhile.
+    """
+
+    workflow_id: Callable[[str], str] = workflow_id
+    rounds: int = 0
+    on_wait: Callable[[], None] | None = None
+    sleepers: Sleepers = field(default_factory=lambda: Sleepers(lambda: 0))
+    _told: dict[str, ChildPending] = field(default_factory=dict)
+    _tells_again: bool = False
+    _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _sent: OrderedDict[str, SubmitInput] = field(default_factory=OrderedDict)
+    _replies: dict[str, RoutedReply] = field(default_factory=dict)
+
+    # -- from below
+
+    def hear(self, told: ChildPending) -> None:
+        """A child says what it waits for."""
+        before = self._told.get(told.session_id)
+        if told.run in self._over or (before is not None and before.number >= told.number):
+            return  # late
+        known = {each.id for each in self.pending()}
+        self._told[told.session_id] = told
+        self._announce(known)
+
+    def sleeps(self, wait: ChildWait) -> None:
+        """A child has ended, since it waits."""
+        known = {each.id for each in self.pending()}
+        self.sleepers.sleep(wait)
+        self._announce(known)
+
+    def woke(self, wait: ChildWait) -> None:
+        """Until it speaks again, it waits for what it waited for."""
+        self._told[wait.session_id] = ChildPending(
+            session_id=wait.session_id, run="", number=0, calls=wait.calls
+        )
+
+    def _announce(self, known: Collection[str]) -> None:
+        if any(each.id not in known for each in self.pending()):
+            self.rounds += 1
+            if self.on_wait is not None:
+                self.on_wait()
+
+    def gone(self, session_id: str, run: str | None) -> None:
+        """A child has ended."""
+        self._told.pop(session_id, None)
+        if run is not None:
+            self._over[run] = None
+            while len(self._over) > REMEMBERED_CALLS:
+                self._over.popitem(last=False)
+
+    async def ask(self, session_id: str) -> None:
+        """Let whoever has a session say whether it is our child."""
+        await signal(self.workflow_id(session_id), "tell_parent")
+
+    def hears(self, session_id: str) -> bool:
+        """Whether an execution of ours that has this session spoke."""
+        return self.heard(session_id) > 0
+
+    def heard(self, session_id: str) -> int:
+        """What it said last."""
+        return self._told[session_id].number if session_id in self._told else 0
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """All that they wait for, with the way to each."""
+        awake = tuple(
+            call.model_copy(update={"route": (session_id, *call.route)})
+            for session_id, told in self._told.items()
+            for call in told.calls
+        )
+        return (*awake, *self.sleepers.pending())
+
+    # -- to the parent
+
+    async def tell(
+        self,
+        session_id: str,
+        pending: Callable[[], tuple[PendingCall, ...]],
+        expired: Callable[[], tuple[AnsweredCall, ...]],
+        *,
+        woken: bool = False,
+    ) -> None:
+        """Tell the parent of every change of what is ``pending``, as long as the session serves.
+
+        Of one that was ``woken`` it believes that it waits for all that it waited for.
+        """
+        parent, number = workflow.info().parent, 0
+        if parent is None:
+            return
+        told: tuple[PendingCall, ...] | None = None if woken else ()
+        while True:
+            await workflow.wait_condition(
+                lambda told=told: self._tells_again or pending() != told  # type: ignore[misc]
+            )
+            self._tells_again = False
+            told, number = pending(), max(number + 1, int(workflow.now().timestamp() * 1_000_000))
+            what: dict[str, Any] = {"calls": told, "expired": expired()}
+            change = ChildPending(
+                session_id=session_id,
+                run=workflow.info().first_execution_run_id,
+                number=number,
+                **{name: each for name, each in what.items() if each},
+            )
+            await signal(parent.workflow_id, "child_pending", change)
+
+    def tell_again(self) -> None:
+        """The parent does not know us."""
+        self._tells_again = True
+
+    # -- answers
+
+    def has(self, call: str) -> bool:
+        """Whether a call is one of a sub-agent."""
+        return any(each.id == call for each in self.pending())
+
+    def kind_wanted(self, call: str) -> CallKind | None:
+        """Of the answer that a call of a sub-agent takes; None if it is none of one."""
+        return next((each.kind for each in self.pending() if each.id == call), None)
+
+    async def submit(
+        self, request: SubmitInput, thread_id: str, closing: Callable[[], bool]
+    ) -> Submission | None:
+        """Give an answer to the session whose call it is, once it has taken it; None while that ends.
+
+        ``thread_id`` is where the client has put aside what is long.
+        """
+        route = next(each.route for each in self.pending() if each.id == request.call)
+        if request.ref is not None and payload_ref(request.ref) is None:
+            ref = PayloadRef(thread_id=thread_id, name=request.ref).named()
+            request = request.model_copy(update={"ref": ref})
+        name = self._send(request)
+        routed = RoutedSubmit(
+            id=name,
+            reply_to=workflow.info().workflow_id,
+            request=request.model_copy(update={"wait": False}),
+        )
+        if not await self._pass_on(route, routed):
+            return None
+        await workflow.wait_condition(
+            lambda: (
+                name in self._replies
+                or not (route[0] in self._told or self.sleepers.is_asleep(route[0]))
+                or closing()
+            )
+        )
+        reply = self._replies.pop(name, None)
+        return None if reply is None else reply.submission
+
+    def take_reply(self, reply: RoutedReply) -> AnsweredCall | None:
+        """The owner of a call answers; what is to be remembered of it."""
+        request, submission = self._sent.get(reply.id), reply.submission
+        if request is None:
+            return None
+        self._replies[reply.id] = reply
+        if submission is None or submission.status not in {"submitted", "already_completed"}:
+            return None
+        self._answered(request.call)
+        when = submission.completed_at or 0
+        if submission.status == "submitted":
+            return AnsweredCall(id=request.call, when=when, by=request.by)
+        return AnsweredCall(id=request.call, when=when)
+
+    def wake_all(self, request: SubmitInput) -> None:
+        """Let all that sleep look whether they can go on."""
+        for session_id in dict.fromkeys(each.session_id for each in self.sleepers.waits()):
+            name = workflow.uuid4().hex
+            letter = RoutedSubmit(id=name, reply_to=workflow.info().workflow_id, request=request)
+            self.sleepers.send(session_id, letter)
+
+    async def _pass_on(self, route: tuple[str, ...], routed: RoutedSubmit) -> bool:
+        """To the owner; where that sleeps, to the first above it that does not, which wakes the next."""
+        if self.sleepers.send(route[0], routed):
+            return True
+        if await signal(self.workflow_id(route[-1]), "submit_for", routed):
+            return True
+        if len(route) == 1 or not workflow.patched(_HOP_BY_HOP):
+            return False
+        for session_id in route[-2::-1]:
+            if await signal(self.workflow_id(session_id), "submit_for", routed):
+                return True
+        return False
+
+    def _send(self, request: SubmitInput) -> str:
+        name = workflow.uuid4().hex
+        self._sent[name] = request
+        while len(self._sent) > REMEMBERED_CALLS:
+            gone, _ = self._sent.popitem(last=False)
+            self._replies.pop(gone, None)
+        return name
+
+    def _answered(self, call: str) -> None:
+        """It waits no more, whenever its session comes to say so."""
+        for session_id, told in self._told.items():
+            left = tuple(each for each in told.calls if each.id != call)
+            self._told[session_id] = told.model_copy(update={"calls": left})
+
+
+def may_sleep(suspend: str) -> bool:
+    """Whether sessions of sub-agents end while they wait; histories of before have them stay."""
+    return suspend == "exit" and workflow.patched(_SLEEP)
+
+
+async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
+    """Say what became of an answer."""
+    reply = RoutedReply(id=routed.id, **({} if submission is None else {"submission": submission}))
+    await signal(routed.reply_to, "submitted", reply)
+
+
+async def signal(to: str, name: str, *arguments: object) -> bool:
+    """Signal a workflow; false if it has ended."""
+    try:
+        await workflow.get_external_workflow_handle(to).signal(name, args=arguments)
+    except FailureError:
+        return False
+    return True
+
+
+_WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
+_ENDS: Final[Mapping[ExitReason | None, str]] = {
+    ExitReason.MAX_STEPS: "used all the steps it is allowed without coming to an answer",
+    ExitReason.WAITING: "waits for a message that nobody here can send, and gave no answer",
+    ExitReason.INTERRUPTED: "was interrupted before it had an answer",
+    ExitReason.CANCELLED: "was cancelled before it had an answer",
+}
+
+
+def outcome(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
+    """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
+    told = result.told or AskResult(status=AskStatus.FAILED, error="it was given no message")
+    used = _sum(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
+    if told.status is not AskStatus.ANSWERED:
+        status: Literal["interrupted", "failed"] = "failed"
+        if told.exit_reason in {ExitReason.INTERRUPTED, ExitReason.CANCELLED}:
+            status = "interrupted"
+        return _error(_why(told), result.session_id, status, used)
+    if told.finish in _WITHHELD:
+        why = f"The sub-agent gave no answer ({told.finish}). {told.text or ''}".strip()
+        return _error(why, result.session_id, "failed", used)
+    fields: dict[str, Any] = {"child": _ended(result.session_id, "completed")}
+    if told.text is not None:
+        fields["text"] = told.text
+    elif told.answer is not None:
+        at = told.answer
+        fields["ref"] = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id).named()
+    return ToolResult(**fields, **_with_usage(used))
+
+
+def slept(result: SessionResult, wait: ChildWait) -> ChildWait | None:
+    """What a session waits for that has ended; None if it has come to its end."""
+    told = result.told
+    if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
+        return None
+    used = _sum(result.used, wait.used)
+    news: dict[str, Any] = {"calls": told.pending} | ({} if used is None else {"used": used})
+    if result.due != wait.due:
+        news["due"] = result.due
+    return wait.model_copy(update=news)
+
+
+def late(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
+    """What a call gives whose time ended while its session slept."""
+    return _error(f"The sub-agent {_too_late(facts)}.", session_id, "failed", used)
+
+
+def failed(
+    failure: FailureError, facts: ToolFacts, session_id: str, workflow: str, before: Usage | None = None
+) -> ToolResult:
+    """What a session that failed, or could not be started, gives."""
+    cause = failure.cause if isinstance(failure, ChildWorkflowError) and failure.cause else failure
+    used = None
+    status: Literal["interrupted", "failed"] = "failed"
+    if isinstance(cause, WorkflowAlreadyStartedError):
+        why = f"is busy: its session {session_id!r} is held by another execution, workflow {workflow!r}"
+    elif isinstance(cause, TimedOutError):
+        why = _too_late(facts)
+    elif isinstance(cause, TerminatedError):
+        why = "was terminated"
+    elif isinstance(cause, CancelledError):
+        why, status = "was cancelled before it had an answer", "interrupted"
+    else:
+        why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
+    killed = isinstance(cause, TimedOutError | TerminatedError)
+    return _error(f"The sub-agent {why}.", session_id, status, _sum(used, before), killed=killed)
+
+
+def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
+    """The result with what is counted of the call."""
+    if result.child is None:
+        return result
+    counted = {"agent": facts.agent or "", "duration_ms": int(took.total_seconds() * 1000)}
+    return result.model_copy(update={"child": result.child.model_copy(update=counted)})
+
+
+def interrupted(session_id: str) -> ToolResult:
+    """What a call gives whose turn came after its session was interrupted."""
+    return _error("The sub-agent was interrupted before it began.", session_id, "interrupted", None)
+
+
+def refused(session_id: str, why: str) -> ToolResult:
+    """A call for which no session is started."""
+    return _error(f"The sub-agent was not called: {why}.", session_id, "failed", None)
+
+
+def _why(told: AskResult) -> str:
+    if told.status is AskStatus.REFUSED:
+        return f"The sub-agent refused the task: {told.error or 'no reason given'}"
+    if told.status is AskStatus.FAILED:
+        return f"The sub-agent failed: {told.error or 'for no known reason'}"
+    return f"The sub-agent {_ENDS.get(told.exit_reason, 'ended without an answer')}."
+
+
+def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> Usage | None:
+    """A session that serves one call alone has used all of it for that, whatever executions it took."""
+    return result.usage if told.status is AskStatus.ANSWERED else _sum(result.used, before)
+
+
+def _sum(used: Usage | None, before: Usage | None) -> Usage | None:
+    return before if used is None else used if before is None else used + before
+
+
+def _too_late(facts: ToolFacts) -> str:
+    return f"had no answer within {facts.schedule_to_close:g} s" if facts.schedule_to_close else "timed out"
+
+
+def _used_before(cause: BaseException) -> Usage | None:
+    """What a session used before it failed: its result travels with the failure."""
+    details = cause.details if isinstance(cause, ApplicationError) else ()
+    if not details or not isinstance(details[0], dict):
+        return None
+    try:
+        return SessionResult.model_validate(details[0]).used
+    except ValidationError:
+        return None
+
+
+def _error(
+    text: str,
+    session_id: str,
+    status: Literal["interrupted", "failed"],
+    used: Usage | None,
+    *,
+    killed: bool = False,
+) -> ToolResult:
+    child = _ended(session_id, status)
+    if killed:
+        child = child.model_copy(update={"killed": True})
+    return ToolResult(text=text, is_error=True, child=child, **_with_usage(used))
+
+
+def _ended(session_id: str, status: Literal["completed", "interrupted", "failed"]) -> ChildEnd:
+    return ChildEnd(session_id=session_id, status=status)
+
+
+def _with_usage(used: Usage | None) -> dict[str, Any]:
+    return {} if used is None or used == Usage() else {"usage": used}
+
+
+END_SECONDS: Final = 300.0
+"""How long a session may take that is started to end its turn."""
+
+
+def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
+    """The task as the child's first message; large arguments stay in the parent's thread."""
+    if are_left_out(request.call.arguments):
+        answer, ordinal = request.key.rsplit("/", 2)[1:]
+        ref = MessageRef(
+            thread_id=request.thread_id,
+            position=request.position - 1,
+            id=answer,
+            call=int(ordinal),
+            argument=facts.argument,
+        )
+        return UserMessage(id=call, ref=ref.named())
+    text = task_of(request.call.arguments, facts.argument)
+    return None if text is None else UserMessage(id=call, text=text)
+
+
+def fresh(
+    facts: ToolFacts,
+    request: ToolInput,
+    wait: ChildWait,
+    message: UserMessage,
+    link: ParentLink,
+    options: SessionOptions,
+) -> SessionInput:
+    """For a call that is made."""
+    fields: dict[str, Any] = {}
+    if facts.thread == "fork":
+        # What is finished is all before the turn that asks: no call without its result is copied.
+        fields = {"mode": "fork", "fork_from": ForkFrom(thread_id=request.thread_id)}
+    return SessionInput(
+        session_id=wait.session_id,
+        agent=facts.agent or "",
+        options=options,
+        messages=(message,),
+        parent=link,
+        **fields,
+        **_metadata(request.metadata),
+        **_trace(request),
+    )
+
+
+def again(
+    woken: Woken, request: ToolInput, message: UserMessage, link: ParentLink, options: SessionOptions
+) -> SessionInput:
+    """For a call that has waited.
+
+    The message is the same: where the turn has ended meanwhile its answer is found, where it is lost it is
+    run again.
+    """
+    wait = woken.wait
+    if woken.ends or woken.late:
+        return ending(wait, link, request.metadata)
+    letters: dict[str, Any] = {"submits": woken.letters} if woken.letters else {}
+    return SessionInput(
+        session_id=wait.session_id,
+        agent=wait.agent,
+        mode="continue",
+        options=options,
+        messages=(message,),
+        parent=link,
+        woken=Wake(**letters),
+        **_metadata(request.metadata),
+        **_trace(request),
+    )
+
+
+def ending(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
+    """For a call that is nobody's any more: its turn ends, and what waits below it."""
+    return SessionInput(
+        session_id=wait.session_id,
+        agent=wait.agent,
+        mode="continue",
+        options=child_options(exits=True),
+        parent=link,
+        woken=Wake(ends=True),
+        **_metadata(metadata),
+    )
+
+
+def seconds_left(facts: ToolFacts, start: SessionInput, wait: ChildWait, now: int) -> float | None:
+    """How long its execution may last; None for ever."""
+    if start.woken is None:
+        return facts.schedule_to_close
+    if start.woken.ends:
+        return END_SECONDS
+    return None if wait.until is None else max((wait.until - now) / 1000, 0.001)
+
+
+def should_wait(facts: ToolFacts, request: ToolInput, now: int) -> ChildWait:
+    """The call, should it have to wait."""
+    call, limit = call_of(request.key), facts.schedule_to_close
+    fields: dict[str, Any] = {} if limit is None else {"until": now + int(limit * 1000)}
+    if facts.task_queue is not None:
+        fields["task_queue"] = facts.task_queue
+    return ChildWait(
+        at=int(request.key.rsplit("/", 1)[1]),
+        session_id=child_session_id(request.session_id, facts.name, facts.thread, call),
+        call=call,
+        agent=facts.agent or "",
+        since=now,
+        **fields,
+    )
+
+
+def facts_of(wait: ChildWait) -> ToolFacts:
+    """Of the tool that was called, as far as it takes to end the call."""
+    elsewhere: dict[str, Any] = {} if wait.task_queue is None else {"task_queue": wait.task_queue}
+    return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
+
+
+def child_options(*, exits: bool, archive: ArchiveMode | None = None) -> SessionOptions:
+    """How the session of a sub-agent behaves; ``archive`` is its caller's."""
+    # What an earlier call left unanswered must not hold up a new one.
+    leaves: dict[str, Any] = {"suspend": "exit"} if exits else {}
+    if archive is not None:
+        leaves["archive"] = archive
+    return SessionOptions(persistent=False, while_suspended="supersede", **leaves)
+
+
+def _metadata(metadata: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": metadata} if metadata else {}
+
+
+def _trace(request: ToolInput) -> dict[str, Any]:
+    trace = request.tracing_context
+    return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}
+
+
+SESSION_WORKFLOW: Final = "helix.session"
+HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds between attempts to start a session that has a live execution already."""
+HELD_SECONDS: Final = 60.0
+"""How long a session is waited for that somebody else has."""
+STOP_SECONDS: Final = 300.0
+"""How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
+_HEEDS_BELOW: Final = "heeds-times-below"
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """One call's child.
+
+    Attributes:
+        handle: Once it has started.
+        cancelled, interrupted: Asked for, perhaps before it had started.
+        held_since, pauses: Another execution has its session, and how often that was waited for.
+    """
+
+    session_id: str
+    handle: "workflow.ChildWorkflowHandle[Any, SessionResult] | None" = None
+    run: "asyncio.Task[SessionResult] | None" = None
+    cancelled: bool = False
+    interrupted: bool = False
+    held_since: datetime | None = None
+    pauses: int = 0
+
+    def cancel(self) -> None:
+        """Ask it to end, once."""
+        if self.handle is not None and not self.cancelled:
+            self.handle.cancel()
+        self.cancelled = True
+
+
+@dataclass(slots=True)
+class Children:
+    """The sub-agents of one session.
+
+    Attributes:
+        parent: Whose sub-agent the session itself is.
+        taken_up: Whether anybody serves a session.
+        waits: What they wait for.
+        cut: Sessions of calls that were cut off, for the session store.
+        archive: As in `SessionOptions`; theirs, too.
+    """
+
+    parent: ParentLink | None
+    taken_up: TakenUp
+    waits: ChildWaits = field(default_factory=ChildWaits)
+    cut: list[str] = field(default_factory=list)
+    archive: ArchiveMode | None = None
+    _running: list[_Child] = field(default_factory=list)
+    _interrupted: str | None = None
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+        """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
+
+        One whose session has ended, since it waits for people, goes on from there once it is called again.
+        A cancel is passed on to the child, which is then waited for.
+        """
+        wait = should_wait(facts, request, now_ms())
+        link = self._link(request.session_id, wait.call)
+        if link.depth > MAX_DEPTH:
+            return refused(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
+        message = task_message(facts, request, wait.call)
+        if message is None:
+            return refused(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
+        async with self._alone(facts, wait.session_id):
+            woken = self.waits.sleepers.wake(wait.at)
+            if woken is not None and woken.wait.calls:
+                start = again(woken, request, message, link, self._options())
+                return await self._follow(facts, start, woken)
+            if self.waits.sleepers.is_asleep(wait.session_id):
+                self.waits.sleepers.sleep(wait)
+                return wait
+            if self._is_interrupted(request, woken):
+                return interrupted(wait.session_id)
+            start = fresh(facts, request, wait, message, link, self._options())
+            return await self._follow(facts, start, Woken(wait))
+
+    def dismiss(self, request: OpenSessionInput) -> None:
+        """Let those that sleep end their turns, which are nobody's any more; `ended` waits for that."""
+        for wait in self.waits.sleepers.dismiss():
+            self.cut.append(wait.session_id)
+            start = ending(wait, self._link(request.session_id, wait.call), request.metadata)
+            child = _Child(wait.session_id)
+            task = self._begin(child, facts_of(wait), start, END_SECONDS)
+            task.add_done_callback(lambda done, child=child: self._dismissed(child, done))  # type: ignore[misc]
+
+    def _dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+        if not task.cancelled():
+            task.exception()  # what became of it is nobody's any more
+        self._gone(child)
+
+    def _options(self) -> SessionOptions:
+        # Whether their sessions are to end while they wait for people, their caller says.
+        leaves = self.waits.sleepers.allowed and self.waits.sleepers.leaves()
+        return child_options(exits=leaves, archive=self.archive)
+
+    def _is_interrupted(self, request: ToolInput, woken: Woken | None) -> bool:
+        turn = request.run_id is not None and request.run_id == self._interrupted
+        return turn or (woken is not None and woken.ends)
+
+    async def interrupt(self, run_id: str) -> None:
+        """Let each child of this turn end after its present step, and none begin."""
+        self._interrupted = run_id
+        self.waits.sleepers.end_all()
+        for child in tuple(self._running):
+            child.interrupted = True
+            await _pass_on(child, self.waits.workflow_id(child.session_id))
+
+    async def ended(self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None) -> None:
+        """Wait until no child runs; cancels meanwhile are remembered.
+
+        Where the turn is ``cut``, those that sleep are to end theirs.
+        """
+        while True:
+            if cut is not None:
+                self.dismiss(cut)
+            if not self._running:
+                return
+            try:
+                await workflow.wait_condition(lambda: not self._running)
+            except asyncio.CancelledError:
+                on_cancel()
+
+    def taken_cut(self) -> tuple[str, ...]:
+        """Sessions of calls that were cut off since this was asked last."""
+        cut, self.cut = tuple(self.cut), []
+        return cut
+
+    def _alone(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:
+        """Calls of one continuing thread are served one after the other."""
+        if facts.thread != "continue":
+            return contextlib.nullcontext()
+        return self._turns.setdefault(session_id, asyncio.Lock())
+
+    def _link(self, session_id: str, call: str) -> ParentLink:
+        parent = self.parent
+        return ParentLink(
+            session_id=session_id,
+            root_session_id=parent.root_session_id if parent else session_id,
+            call=call,
+            depth=parent.depth + 1 if parent else 1,
+        )
+
+    async def _follow(self, facts: ToolFacts, start: SessionInput, woken: Woken) -> ToolResult | ChildWait:
+        wait, child = woken.wait, _Child(start.session_id)
+        if start.woken is not None and not start.woken.ends:
+            self.waits.woke(wait)
+        limit = seconds_left(facts, start, wait, now_ms())
+        task = self._begin(child, facts, start, limit)
+        try:
+            await _awaited(child, task)
+            sleeps = self._slept(task, wait)
+            if sleeps is not None:
+                self.waits.sleeps(sleeps)
+                return sleeps
+        except asyncio.CancelledError:
+            sleeps = self._slept(task, wait)
+            if sleeps is None:
+                self.cut.append(child.session_id)
+            else:
+                # It had ended before it could be asked to.
+                self.waits.sleepers.sleep(sleeps)
+            raise
+        finally:
+            self._gone(child)
+        try:
+            result = outcome(task.result(), facts, wait.used)
+        except FailureError as failure:
+            result = failed(
+                failure, facts, child.session_id, self.waits.workflow_id(child.session_id), wait.used
+            )
+        if woken.late:
+            result = late(facts, child.session_id, result.usage)
+        return called(result, facts, timedelta(milliseconds=now_ms() - wait.since))
+
+    def _slept(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
+        ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
+        if not ended or task.exception() is not None:
+            return None
+        result = task.result()
+        if result.due is not None and not workflow.patched(_HEEDS_BELOW):
+            result = result.model_copy(update={"due": None})
+        return slept(result, wait)
+
+    def _begin(
+        self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
+    ) -> "asyncio.Task[SessionResult]":
+        self._running.append(child)
+        task = child.run = asyncio.create_task(self._execute(child, facts, start, limit))
+        return task
+
+    async def _execute(
+        self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
+    ) -> SessionResult:
+        """Start the child, once no other execution has its session, and wait for its result.
+
+        Raises:
+            FailureError: It failed, somebody else has the session, or nobody serves it.
+        """
+        while True:
+            try:
+                child.handle = await _started(facts, start, limit, self.waits.workflow_id(start.session_id))
+            except WorkflowAlreadyStartedError:
+                if not await _free(child, facts, self.waits):
+                    raise
+                continue
+            break
+        if child.cancelled:
+            child.handle.cancel()
+        elif child.interrupted:
+            await _pass_on(child, self.waits.workflow_id(child.session_id))
+        # One that is woken has begun before, and may have been given answers.
+        if facts.schedule_to_start is not None and start.woken is None:
+            await check_begun(child.handle, facts, self.taken_up)
+        return await child.handle
+
+    def _gone(self, child: _Child) -> None:
+        self._running.remove(child)
+        run = None if child.handle is None else child.handle.first_execution_run_id
+        self.waits.gone(child.session_id, run)
+
+
+async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+    """Wait for the child's end; a cancel is passed on, and its end waited for within bounds."""
+    cancelled = False
+    while not task.done():
+        try:
+            limit = STOP_SECONDS if cancelled else None
+            await workflow.wait_condition(task.done, timeout=limit)
+        except asyncio.CancelledError:
+            cancelled = True
+            child.cancel()
+        except TimeoutError:
+            task.cancel()
+            break
+    if cancelled:
+        if task.done():
+            task.exception()  # what became of it is nobody's any more
+        raise asyncio.CancelledError
+
+
+async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
+    """Wait until the session may be free; false if it is held for too long, or nobody wants it any more.
+
+    After a reset the execution that has it is our own, of the earlier timeline: its work counts, and it
+    says so when asked.
+    """
+    if child.held_since is None:
+        child.held_since = workflow.now()
+        await waits.ask(child.session_id)
+    ours = facts.thread != "continue" or waits.hears(child.session_id)
+    limit = (facts.schedule_to_close if ours else None) or HELD_SECONDS
+    heard = waits.heard(child.session_id)
+    pause = HELD_PAUSES[min(child.pauses, len(HELD_PAUSES) - 1)]
+    child.pauses += 1
+    try:
+        await workflow.wait_condition(
+            lambda: child.cancelled or waits.heard(child.session_id) != heard, timeout=pause
+        )
+        child.pauses = 0
+    except TimeoutError:
+        child.cancelled = child.cancelled or workflow.now() - child.held_since > timedelta(seconds=limit)
+    if child.cancelled and ours:
+        await _cancel_other(waits.workflow_id(child.session_id))
+    return not child.cancelled
+
+
+async def _started(
+    facts: ToolFacts, start: SessionInput, limit: float | None, name: str
+) -> "workflow.ChildWorkflowHandle[Any, SessionResult]":
+    found = workflow.info().typed_search_attributes
+    return await workflow.start_child_workflow(
+        SESSION_WORKFLOW,
+        start,
+        id=name,
+        result_type=SessionResult,
+        task_queue=facts.task_queue,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        # Whoever terminates the parent wants no orphan, and a child that is asked to end saves and archives.
+        parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+        execution_timeout=timedelta(seconds=limit) if limit else None,
+        search_attributes=found if len(found) else None,
+        static_summary=facts.name,
+    )
+
+
+async def _cancel_other(name: str) -> None:
+    other = workflow.get_external_workflow_handle(name)
+    try:
+        await other.cancel()
+    except FailureError:
+        return  # it has ended meanwhile
+
+
+async def _pass_on(child: _Child, name: str) -> None:
+    if child.handle is None and child.held_since is None:
+        return  # once it has started
+    if child.handle is None or not child.handle.done():
+        await signal(name, "interrupt")

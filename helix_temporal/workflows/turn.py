@@ -1,0 +1,696 @@
+"""A turn: steps and tools until the final answer.  Deterministic; everything outside is `Calls`."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from temporalio.exceptions import ActivityError
+
+from helix_temporal.errors import (
+    FencedError,
+    HeadMovedError,
+    HelixError,
+    SessionInterruptedError,
+    ThreadNotFoundError,
+)
+from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
+from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.steps import (
+    AgentFactsInput,
+    EndTurnInput,
+    OpenSessionResult,
+    ReopenHeads,
+    RunStepInput,
+    RunStepResult,
+    StepInput,
+    ToolInput,
+    ToolResult,
+)
+from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
+from helix_temporal.workflows.calls import Calls, ToolFailedError, heeding, is_cancelled
+from helix_temporal.workflows.opening import Conversation, present, reopen, thread_of
+from helix_temporal.workflows.waiting import OpenCalls, Sleepers, Waits
+
+_ADDED: Final = "tools-added-since"
+_NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
+
+
+class Step(Protocol):
+    """The calls of a step, as far as they have results."""
+
+    @property
+    def sleepers(self) -> Sleepers:
+        """Sub-agents among them that wait for people."""
+        ...
+
+    def to_run(self) -> list[int]:
+        """Those that may run now."""
+        ...
+
+    def found(self, at: int, result: ToolResult) -> None:
+        """One has its result."""
+        ...
+
+
+class ToolCalls:
+    """Runs the tools of one turn's steps.
+
+    Args:
+        number: The turn's.
+        step: Number of its newest step.
+
+    Attributes:
+        usage: What the tools used of models.
+    """
+
+    def __init__(
+        self, calls: Calls, conversation: Conversation, number: int, step: Callable[[], int]
+    ) -> None:
+        self._calls, self._talk, self._number, self._step = calls, conversation, number, step
+        self.usage = Usage()
+
+    async def answered(self, run_id: str, result: RunStepResult, waits: Waits) -> None:
+        """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
+        while wanted := waits.to_run():
+            for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
+                waits.sleepers.leave(at)
+                waits.found(at, outcome)
+
+    def calls_agents(self, result: RunStepResult) -> bool:
+        """Whether a sub-agent is among the calls."""
+        facts = (self._talk.facts.tool(call.name) for call in result.calls)
+        return any(each is not None and each.kind == "agent" for each in facts)
+
+    async def until_quiet(self, run_id: str, result: RunStepResult, step: Step) -> None:
+        """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
+        news, running = step.sleepers.news, dict[int, asyncio.Task[ToolResult | ChildWait]]()
+        try:
+            while True:
+                news.clear()
+                for at in step.to_run():
+                    if at in running or (running and not self._talk.facts.parallel_tools):
+                        continue
+                    task = running[at] = asyncio.create_task(self._tool(run_id, result, at, result.calls[at]))
+                    task.add_done_callback(lambda _: news.set())
+                if not running:
+                    return
+                await heeding(news.wait())
+                for at in [at for at, task in running.items() if task.done()]:
+                    outcome = running.pop(at).result()
+                    if isinstance(outcome, ToolResult):
+                        step.sleepers.leave(at)
+                        step.found(at, outcome)
+        finally:
+            for task in running.values():
+                task.cancel()
+
+    async def run(
+        self, run_id: str, result: RunStepResult, wanted: Sequence[int] | None = None
+    ) -> list[ToolResult]:
+        """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
+        calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
+        if not self._talk.facts.parallel_tools:
+            return [_ended(await heeding(self._tool(run_id, result, at, call))) for at, call in calls]
+        # gather would leave the others running when one is cancelled.
+        tasks = [asyncio.create_task(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
+        try:
+            return [_ended(await heeding(task)) for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _tool(
+        self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolResult | ChildWait:
+        facts = self._talk.facts.tool(call.name) or await self._added(result, ordinal, call)
+        if facts is None:
+            known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
+            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
+        told = why_not_run(call)
+        if told is not None:
+            return ToolResult(text=told, is_error=True)
+        return await self._run_tool(facts, run_id, result, ordinal, call)
+
+    async def _added(self, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolFacts | None:
+        """A tool that the agent has got since the session was opened, or by a worker that is newer.
+
+        The worker that ran the step has offered it to the model; ours did not know of it.
+        """
+        if ordinal in result.unknown or not self._calls.patched(_ADDED):
+            return None
+        wanted = AgentFactsInput(agent=self._talk.request.agent, tools=(call.name,))
+        try:
+            self._talk.facts = await self._calls.agent_facts(wanted)
+        except (HelixError, ActivityError):
+            return None  # no worker has it any more
+        return self._talk.facts.tool(call.name)
+
+    async def _run_tool(
+        self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolResult | ChildWait:
+        request = self._talk.request
+        try:
+            outcome = await self._calls.run_tool(
+                facts,
+                ToolInput(
+                    session_id=request.session_id,
+                    thread_id=request.thread_id,
+                    agent=request.agent,
+                    tool=call.name,
+                    call=call,
+                    key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
+                    turn=self._number,
+                    position=result.head.position,
+                    run_id=run_id,
+                    epoch=self._talk.handle.epoch,
+                    step=self._step(),
+                    **present(metadata=request.metadata or None, tracing_context=self._talk.tracing_context),
+                ),
+            )
+        except ToolFailedError as failed:
+            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+        if isinstance(outcome, ToolResult) and outcome.usage is not None:
+            self.usage = self.usage + outcome.usage
+        return outcome
+
+
+def _ended(outcome: ToolResult | ChildWait) -> ToolResult:
+    assert isinstance(outcome, ToolResult), "nobody may sleep here"
+    return outcome
+
+
+def unanswerable(result: RunStepResult) -> dict[int, ToolResult]:
+    """Results of calls that somebody would have to answer, where nobody can be waited for."""
+    text = "Nobody can answer this call here."
+    return {each.at: ToolResult(text=text, is_error=True) for each in result.waiting}
+
+
+def tool_inputs(
+    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnsweredCall] = _NOBODY
+) -> tuple[StepInput, ...]:
+    """The inputs of the next step: one result a call, in call order."""
+    return tuple(
+        _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome, answers.get(ordinal))
+        for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
+    )
+
+
+def _tool_input(
+    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnsweredCall | None
+) -> StepInput:
+    fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
+    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
+        if getattr(outcome, name):
+            fields[name] = getattr(outcome, name)
+    if answered is not None:
+        fields["answered"] = answered
+    return StepInput(**fields)
+
+
+REOPENS: Final = 20
+"""Re-opens of one turn; more mean that the stores forget faster than we write."""
+_HEEDS: Final = "heeds-a-cancel-before-a-step"
+_CUTTING_AFTER: Final = 3
+"""Tries of one step after which an open cuts what stands in its way, also after a reset."""
+
+
+@dataclass(slots=True)
+class TurnResult:
+    """How a turn ended.
+
+    Attributes:
+        answer: Where its answer is; None if it gave none.
+        text: The answer's text if it is short.
+        in_thread: Its inputs are in the thread.
+        dropped: Messages that had been answered by an earlier turn.
+        left: Messages that the turn, which stood already, does not have.
+        finish: Why the model stopped, where that is worth telling.
+    """
+
+    exit_reason: ExitReason
+    answer: AnswerRef | None = None
+    text: str | None = None
+    in_thread: bool = False
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    dropped: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    finish: Finish | None = None
+
+
+class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
+    """The record lost this turn's steps: it starts over from its beginning."""
+
+
+class _GoesOn(_RunAgain):
+    """The workflow was reset, and the thread has gone on: so does the turn, behind what is finished there."""
+
+
+class _LooksAgain(_RunAgain):
+    """The thread has gone on from the step that waited: the turn's steps are found standing, one by one."""
+
+
+class Turn:
+    """One turn of a session.
+
+    Attributes:
+        interrupted: Whether to end after the present step.
+        took_values: The application's values are in the thread with one of its steps.
+        run_id: Names the turn in the session store; another one when it is run again, and the first one
+            where a reset workflow finds it under way.
+        promoted: The application's values after tools' staged changes went into them.
+        caught_up: The session as it was opened when the turn went on behind turns that it did not know of.
+        notes: What had to be put right in the session store.
+
+    Args:
+        waits: For calls that a client or a person answers; None where nobody can be waited for.
+        archive: As in `SessionOptions`.
+        settles: Told of a step whose messages are not all its own: those that were answered before, and
+            those that are left for the next turn; false if they stay with this turn to its end.
+        adopts: Told of messages that this turn takes over, since after a reset theirs stands unfinished.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        conversation: Conversation,
+        *,
+        number: int,
+        max_steps: int,
+        values: dict[str, Any] | None = None,
+        changed: tuple[str, ...] | None = None,
+        waits: Waits | None = None,
+        archive: ArchiveMode | None = None,
+        settles: Callable[[RunStepResult], bool] = lambda _: False,
+        adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
+    ) -> None:
+        self._calls, self._talk, self._waits = calls, conversation, waits
+        self._archive = {} if archive is None else {"archive": archive}
+        self._settles, self._adopts = settles, adopts
+        self.caught_up: OpenSessionResult | None = None
+        self._number, self._max_steps = number, max_steps
+        self._values = {} if values is None else {"values": values, "changed": changed}
+        self.took_values = False
+        self.run_id = self._first_run_id = calls.new_id()[:16]
+        self.promoted: dict[str, Any] | None = None
+        self.notes: tuple[Receipt, ...] = ()
+        self._left: tuple[str, ...] = ()
+        self._tools = ToolCalls(calls, conversation, number, lambda: self.steps)
+        self._start = conversation.head
+        self._reopens = self._again = 0
+        self._epoch_before = 0
+        self.interrupted = False
+        self.steps = 0
+        self._used = Usage()
+        self._used_before = Usage()
+        self._messages: tuple[UserMessage, ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Of all its steps and tools, also before it was suspended."""
+        return self._used_before + self.used
+
+    @property
+    def used(self) -> Usage:
+        """The same without what it used before it was suspended."""
+        return self._used + self._tools.usage
+
+    async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
+        """Run to the final answer, the last step allowed, an interrupt, or calls that wait for somebody."""
+        self._messages = tuple(messages)
+        return await self._until_over(None, ())
+
+    async def resume(self, suspended: SuspendedTurn) -> TurnResult:
+        """Go on with a turn whose calls, or some of them, were answered."""
+        return await self._until_over(self._from(suspended), suspended.dropped)
+
+    async def give_up(
+        self, suspended: SuspendedTurn, reason: ExitReason, *, again: bool = True
+    ) -> TurnResult:
+        """End a suspended turn, whose calls all have results by now.
+
+        Where the record has lost it, it is run ``again``, up to the end of its first step.
+
+        Raises:
+            HeadMovedError: It is lost, and was not to be run again.
+        """
+        result = self._from(suspended)
+        assert self._waits is not None
+        known = self._waits.results()
+        if self._waits.sleepers:
+            self._waits.sleepers.end_all()
+            await self._tools.until_quiet(self.run_id, result, self._waits)
+            known = self._waits.results()
+        outcomes = [known[at] for at in range(len(result.calls))]
+        inputs = tool_inputs(result, outcomes, self._waits.answers())
+        self._waits.end()
+        try:
+            return await self._end(inputs, reason, suspended.dropped)
+        except _RunAgain as lost:
+            if not again and lost.__cause__ is not None:
+                raise lost.__cause__ from None
+            self._begins_again(lost)
+        self.interrupted = True
+        return await self._until_over(None, ())
+
+    def _from(self, suspended: SuspendedTurn) -> RunStepResult:
+        """Be the turn that was suspended; its newest step."""
+        self._messages, self._left = suspended.messages, suspended.left
+        self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
+        self.run_id = self._first_run_id = suspended.run_id or self.run_id
+        waits = {each.at for each in suspended.waiting}
+        unknown = tuple(at for at in range(len(suspended.calls)) if at not in waits)
+        return RunStepResult(
+            head=suspended.head, calls=suspended.calls, waiting=suspended.waiting, unknown=unknown
+        )
+
+    async def _until_over(self, resumed: RunStepResult | None, dropped: tuple[str, ...]) -> TurnResult:
+        while True:
+            users = tuple(_user_input(message) for message in self._messages)
+            try:
+                if resumed is not None and self._talk.opened_by_another_run:
+                    await self._look_behind(resumed.head)
+                return await self._run(users, resumed, dropped)
+            except _RunAgain as again:
+                resumed = None
+                self._begins_again(again)
+
+    async def _look_behind(self, waiting: Head) -> None:
+        """See whether the thread has gone on from the step that waits: a reset workflow would not know.
+
+        Raises:
+            _RunAgain: It has, or has lost the step: the turn's steps that stand are found one by one.
+        """
+        opened = await self._reopen(waiting)
+        if self._talk.head == waiting and not (opened.goes_on or opened.reset):
+            return
+        assert self._waits is not None
+        self._waits.end()
+        self._waits.sleepers.take_up(())
+        self.steps, self._used_before = 0, Usage()
+        self._check_reset(opened, waiting)
+        if opened.taken_back or self._talk.head.position < self._start.position:
+            self._start = self._talk.head
+        self._talk.at(self._start)
+        raise _LooksAgain if opened.goes_on else _RunAgain
+
+    def _begins_again(self, why: _RunAgain) -> None:
+        if isinstance(why, _LooksAgain):
+            return
+        if not isinstance(why, _GoesOn):
+            self._talk.turns_run_again += 1
+        self.took_values = False
+        self._again += 1
+        # The session store may have committed the run whose steps the record lost, or has gone on behind.
+        self.run_id = f"{self._first_run_id}.{self._again}"
+
+    async def _run(
+        self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
+    ) -> TurnResult:
+        inputs = users
+        while True:
+            before = self._talk.head if resumed is None else self._start
+            result, resumed = resumed or await self._step(inputs), None
+            dropped = dropped or result.dropped
+            self._left = self._left or result.left
+            self._part_with_others(result)
+            if not result.calls:
+                self._committed(result)
+                return self._answered(result, dropped, stepped=result.head != before)
+            if result.stop == "abort":
+                raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
+            self.interrupted = self.interrupted or result.stop is not None
+            outcomes, answers = await self._outcomes(result, dropped)
+            if self._rewinds(outcomes):
+                self._check_reset(await self._reopen(before, cuts=True), before)
+                if self._talk.head != before:
+                    raise _RunAgain
+                continue
+            if len(outcomes) < len(result.calls):
+                return self._turn_result(ExitReason.SUSPENDED, dropped=dropped)
+            inputs = tool_inputs(result, outcomes, answers)
+            reason = self._ends(outcomes)
+            if reason is not None:
+                return await self._end(inputs, reason, dropped)
+
+    def _part_with_others(self, result: RunStepResult) -> None:
+        """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
+        if (result.left or result.dropped) and self._settles(result):
+            apart = {*result.left, *result.dropped}
+            self._messages = tuple(each for each in self._messages if each.id not in apart)
+
+    async def _outcomes(
+        self, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """Results of a step's calls; fewer than calls while some wait for a client or a person."""
+        if result.known:
+            return self._known_before(result)
+        if self._waits is not None and self._may_sleep(self._waits, result):
+            return await self._while_some_sleep(self._waits, result, dropped)
+        if not result.waiting and (self._waits is None or self._waits.turn is None):
+            return await self._tools.run(self.run_id, result), {}
+        if self._waits is None:
+            known = unanswerable(result)
+            wanted = [at for at in range(len(result.calls)) if at not in known]
+            known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
+            return [known[at] for at in sorted(known)], {}
+        waits = self._waits
+        waits.begin(self._suspended(result, dropped), found=False)
+        await self._tools.answered(self.run_id, result, waits)
+        if self.interrupted:
+            waits.give_up(INTERRUPTED)
+        known, answers = waits.results(), waits.answers()
+        if len(known) == len(result.calls) or self._rewinds(known.values()):
+            waits.end()
+        else:
+            waits.begin(self._suspended(result, dropped))
+        return [known[at] for at in sorted(known)], answers
+
+    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """The thread has them: after a reset nobody is asked again, and nothing is run again."""
+        answers = {each.at: each.answered for each in result.known if each.answered is not None}
+        if self._waits is not None:
+            self._waits.answered_before(tuple(answers.values()))
+        outcomes = [each.result for each in result.known if each.result is not None]
+        self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
+        return outcomes, answers
+
+    def _may_sleep(self, waits: Waits, result: RunStepResult) -> bool:
+        """Whether sub-agents are among the calls whose sessions end while they wait."""
+        return self._tools.calls_agents(result) and waits.sleepers.allow(
+            parallel=self._talk.facts.parallel_tools
+        )
+
+    async def _while_some_sleep(
+        self, waits: Waits, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+        """As `_outcomes`: the turn is suspended once all that is left waits for people, here or below."""
+        if result.waiting:
+            waits.begin(self._suspended(result, dropped), found=False)
+        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sleepers)
+        await self._tools.until_quiet(self.run_id, result, step)
+        if self.interrupted:
+            waits.sleepers.end_all()
+            await self._tools.until_quiet(self.run_id, result, step)
+            waits.give_up(INTERRUPTED)
+        known, answers = step.results(), waits.answers()
+        if len(known) == len(result.calls) or self._rewinds(known.values()):
+            waits.end()
+        else:
+            suspended = self._suspended(result, dropped)
+            waits.begin(suspended.model_copy(update={"known": step.known()}))
+        return [known[at] for at in sorted(known)], answers
+
+    def _suspended(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
+        return SuspendedTurn(
+            head=result.head,
+            start=self._start,
+            run_id=self.run_id,
+            steps=self.steps,
+            messages=self._messages,
+            calls=result.calls,
+            waiting=result.waiting,
+            **present(
+                usage=None if self.usage == Usage() else self.usage,
+                dropped=dropped or None,
+                left=self._left or None,
+                children=(self._waits.sleepers.waits() or None) if self._waits else None,
+            ),
+        )
+
+    def _rewinds(self, outcomes: Iterable[ToolResult]) -> bool:
+        return self.steps < self._max_steps and any(outcome.rewind for outcome in outcomes)
+
+    def _ends(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
+        if any(outcome.wait for outcome in outcomes):
+            return ExitReason.WAITING
+        if self.interrupted:
+            return ExitReason.INTERRUPTED
+        return ExitReason.MAX_STEPS if self.steps >= self._max_steps else None
+
+    def _answered(self, result: RunStepResult, dropped: tuple[str, ...], *, stepped: bool) -> TurnResult:
+        answer = result.answer
+        if not stepped and answer is None:
+            # Sent again, and its turn had ended without an answer.
+            return self._turn_result(ExitReason.INTERRUPTED, dropped=dropped)
+        if answer is None:
+            answer = AnswerRef(position=result.head.position - 1, id=result.head.last_id)
+        return self._turn_result(
+            ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped, finish=result.finish
+        )
+
+    async def _end(
+        self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
+    ) -> TurnResult:
+        """Results without a further answer: every call is answered, and the turn is whole."""
+        talk = self._talk
+
+        async def attempt(**answered: Any) -> RunStepResult:
+            return await self._calls.end_turn(
+                EndTurnInput(
+                    session_id=talk.request.session_id,
+                    **thread_of(talk.request),
+                    epoch=talk.handle.epoch,
+                    head=talk.head,
+                    inputs=inputs,
+                    run_id=self.run_id,
+                    reason=reason,
+                    **self._archive,
+                    **answered,
+                )
+            )
+
+        result = await self._at_head(attempt, inputs, answered=False)
+        self._committed(result)
+        talk.take(result)
+        return self._turn_result(reason, dropped=dropped)
+
+    def _committed(self, result: RunStepResult) -> None:
+        if result.values is not None:
+            self.promoted = result.values
+        self.notes = (*self.notes, *result.notes)
+
+    def _turn_result(self, reason: ExitReason, **fields: Any) -> TurnResult:
+        return TurnResult(
+            reason, in_thread=True, steps=self.steps, usage=self.usage, left=self._left, **fields
+        )
+
+    # -- steps
+
+    async def _step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
+        talk = self._talk
+
+        async def attempt(**answered: Any) -> RunStepResult:
+            return await self._calls.run_step(
+                RunStepInput(
+                    session_id=talk.request.session_id,
+                    **thread_of(talk.request),
+                    agent=talk.request.agent,
+                    epoch=talk.handle.epoch,
+                    head=talk.head,
+                    inputs=inputs,
+                    turn=self._number,
+                    run_id=self.run_id,
+                    **({} if self.took_values else present(**self._values)),
+                    **self._archive,
+                    **present(since=talk.since, tracing_context=talk.tracing_context),
+                    **answered,
+                )
+            )
+
+        before = talk.head
+        result = await self._at_head(attempt, inputs)
+        self.run_id = result.run or self.run_id
+        talk.take(result)
+        self.took_values = self.took_values or result.head != before
+        self.steps += 1
+        if result.usage is not None:
+            self._used = self._used + result.usage
+        return result
+
+    async def _at_head(
+        self, attempt: Any, inputs: tuple[StepInput, ...], *, answered: bool = True
+    ) -> RunStepResult:
+        """Do it where the thread stands; if it stands elsewhere, open again and look."""
+        for tries in itertools.count():
+            if is_cancelled() and self._calls.patched(_HEEDS):
+                # It came with the failure of the attempt before: another one would be paid for.
+                raise asyncio.CancelledError
+            below = () if self._waits is None else self._waits.unsaid()
+            try:
+                self._talk.check_settled()
+                result: RunStepResult = await heeding(attempt(**present(answered=below or None)))
+                if self._waits is not None:
+                    self._waits.said(below)
+                return result
+            except (HeadMovedError, FencedError, ThreadNotFoundError) as moved:
+                if isinstance(moved, ThreadNotFoundError) and tries:
+                    raise  # the thread is there
+                head = self._talk.head
+                self._reopens += 1
+                if self._reopens > REOPENS:
+                    raise
+                # What still stands in the way then is no step that a reset workflow comes to.
+                cuts = not answered or tries >= _CUTTING_AFTER
+                ids = tuple(each.id for each in inputs)
+                opened = await self._reopen(head, ids, answered=answered, cuts=cuts)
+                self._check_reset(opened, head, moved)
+                if opened.taken_back or self._talk.head.position < self._start.position:
+                    # What the stores have lost stays gone: the turn begins where the thread is.
+                    self._start = self._talk.head
+                    raise _RunAgain from moved
+                kept = self._talk.head.position - head.position
+                if self._talk.head == head or 0 < kept <= len(inputs) + 1:
+                    # What lies beyond is this very step: the next attempt finds it standing.
+                    self._talk.at(head)
+                    continue
+                if self._talk.head == self._start:
+                    raise _RunAgain from moved
+                raise
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    def _check_reset(self, opened: OpenSessionResult, head: Head, moved: HelixError | None = None) -> None:
+        """After a reset, go on where the thread has: what was finished, or taken back, stays so."""
+        if not opened.reset:
+            return
+        self._talk.went_on(self._start.position, self._epoch_before)
+        if not self._take_over(opened.under_way) and self._talk.head == head:
+            return
+        self._start, self.caught_up = self._talk.head, opened
+        # What the application had not saved is merged with what the thread has saved since.
+        self.promoted, self._values = dict(opened.values or {}), {}
+        raise _GoesOn from moved
+
+    def _take_over(self, messages: tuple[UserMessage, ...]) -> bool:
+        """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
+        if not messages:
+            return False
+        first = [each.id for each in messages]
+        changed = [each.id for each in self._messages[: len(first)]] != first
+        self._adopts(messages)
+        self._messages = (*messages, *(each for each in self._messages if each.id not in first))
+        return changed
+
+    async def _reopen(
+        self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
+    ) -> OpenSessionResult:
+        heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
+        self._epoch_before = self._talk.handle.epoch
+        opened = await reopen(self._calls, self._talk, heads, cuts=cuts)
+        self.notes = (*self.notes, *opened.notes)
+        return opened
+
+
+def _user_input(message: UserMessage) -> StepInput:
+    fields: dict[str, Any] = {"id": message.id, "text": message.text}
+    if message.ref is not None:
+        fields["ref"] = message.ref
+    if message.metadata:
+        fields["metadata"] = message.metadata
+    return StepInput(**fields)
