@@ -310,3 +310,8 @@ Sum = Annotated[int | Decimal, BeforeValidator(_sum)]
 
 Whole = Annotated[int, Field(strict=True, ge=0)]
 """A sum of counts: without an upper bound."""
+
+
+def only_set(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None: a field that is not set takes no place in a history."""
+    return {name: value for name, value in fields.items() if value is not None}

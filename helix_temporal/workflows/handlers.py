@@ -67,14 +67,14 @@ from helix_temporal.models.waiting import (
     check_outcome,
     is_message_ref,
 )
+from helix_temporal.session.inbox import Entry, Inbox, Outcome
+from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import describe
-from helix_temporal.workflows.inbox import Entry, Inbox, Outcome
 from helix_temporal.workflows.opening import Conversation, open_conversation, remembered_if_unclear, reopen
 from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.waiting import Waits
 
 _OUTLASTS: Final = "rewinds-outlast-time-outs"
 

@@ -19,10 +19,10 @@ from helix_temporal.models.agents import (
     UserMessageDecision,
 )
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
+from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import Finaliser
 from helix_temporal.workflows.handlers import Live
-from helix_temporal.workflows.inbox import Entry
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 

@@ -32,6 +32,8 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
+from helix_temporal.session.inbox import Entry
+from helix_temporal.session.values import Known, Values, taken
 from helix_temporal.workflows.calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, cancels, is_cancelled
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe, is_lost
@@ -45,11 +47,9 @@ from helix_temporal.workflows.handlers import (
     without_turn,
 )
 from helix_temporal.workflows.hooks import Events, Hooks, SessionHooks, ask_result, given
-from helix_temporal.workflows.inbox import Entry
 from helix_temporal.workflows.opening import Conversation, open_conversation, reopen, thread_of
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.values import Known, Values, taken
 
 _WAITS_ON: Final = "waits-on"
 _LEFT_TOGETHER: Final = "left-together"

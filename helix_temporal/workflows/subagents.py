@@ -59,8 +59,8 @@ from helix_temporal.models.waiting import (
     payload_ref,
     task_of,
 )
+from helix_temporal.session.waiting import Sleepers, Woken
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.waiting import Sleepers, Woken
 
 TakenUp = Callable[[TakenUpInput], Awaitable[bool]]
 """Tells whether a worker has begun with an execution, and ends one that none has begun with."""

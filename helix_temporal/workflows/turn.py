@@ -33,9 +33,9 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
+from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heeding, is_cancelled
 from helix_temporal.workflows.opening import Conversation, present, reopen, thread_of
-from helix_temporal.workflows.waiting import OpenCalls, Sleepers, Waits
 
 _ADDED: Final = "tools-added-since"
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})

@@ -29,13 +29,13 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import SubmitInput
+from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.opening import Conversation
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.waiting import Waits
 
 
 class ResetError(Exception):

@@ -27,6 +27,7 @@ from helix_temporal.models.store_calls import (
     SessionQuery,
 )
 from helix_temporal.models.waiting import check_outcome
+from helix_temporal.session.answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, Base
@@ -62,18 +63,15 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     """
     state, name = seen.present, submission.tool_call_id
     check_not_expired(state, seen.now)
-    completed = state.completed_client_tool_calls.get(name)
-    if completed is not None and completed.outcome == "expired":
-        return Decision(Submission(status="expired"))
-    if completed is not None:
-        return Decision(Submission(status="already_completed", completed_at=completed.completed_at))
     call = state.pending_client_tool_calls.get(name)
-    if call is None:
-        return Decision(Submission(status="not_pending"))
-    if call.response is not None:
-        return Decision(Submission(status="already_completed", completed_at=call.responded_at))
-    if is_past(call.deadline_at, seen.now):
-        return Decision(Submission(status="expired"))
+    refusal = refuse_answer(
+        _first_answer(state, name),
+        is_known=call is not None,
+        deadline=call.deadline_at if call else None,
+        now=seen.now,
+    )
+    if refusal is not None or call is None:
+        return Decision(refusal or Submission(status="not_pending"))
     check_outcome(name, call.kind, submission.response.outcome)
     answered = call.model_copy(update={"response": submission.response, "responded_at": seen.now})
     marker = CompletedClientToolCall(
@@ -88,6 +86,17 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     )
     taken = Submission(status="submitted", completed_at=seen.now, new_version=after.version)
     return Decision(taken, after)
+
+
+def _first_answer(state: SessionState, tool_call_id: str) -> FirstAnswer | None:
+    """How the call was answered; also where the turn has not taken the answer yet."""
+    completed = state.completed_client_tool_calls.get(tool_call_id)
+    if completed is not None:
+        return FirstAnswer(completed.outcome, completed.completed_at)
+    call = state.pending_client_tool_calls.get(tool_call_id)
+    if call is None or call.response is None:
+        return None
+    return FirstAnswer(call.response.outcome, call.responded_at)
 
 
 def expired(state: SessionState, now: int) -> list[OwnedPendingCall]:
