@@ -53,7 +53,7 @@ async def place(
         elif request.param == "postgres":
             prefix = _postgres.own_prefix("damaged")
             postgres = await stack.enter_async_context(_postgres.emptied(postgres_dsn, prefix))
-            statement = f"UPDATE \"{postgres.table_prefix}states\" SET body = 'x' WHERE session_id = $1"  # noqa: S608
+            statement = f"UPDATE \"{postgres.table_prefix}states\" SET body = 'x' WHERE session_id = $1"
             yield Place(
                 RecordSessions(postgres.sessions),
                 lambda: postgres.adapter.execute(statement, BROKEN),
