@@ -444,7 +444,7 @@ class WakeResult(Model):
         woken: Of these, started now; of a sub-agent's, its root.
         running: Of these, they run: their own timers tell them.
         left: Of these, they have ended, or were started since and came to nothing: not now.
-        failed: The first that could not be started; ``failures`` counts all.
+        failed: The first that could not be started, or are damaged; ``failures`` counts all.
         no_session_store: There is none, so nothing was looked for.
     """
 
@@ -461,6 +461,6 @@ class WakeResult(Model):
         return self.model_copy(update={"due": self.due + 1, outcome: getattr(self, outcome) + 1})
 
     def without(self, session_id: str) -> "WakeResult":
-        """With one that could not be started."""
+        """With one that could not be started or read."""
         failed = (*self.failed, session_id)[:MAX_NAMED]
         return self.model_copy(update={"due": self.due + 1, "failed": failed, "failures": self.failures + 1})

@@ -1,9 +1,10 @@
 """Lists over all sessions, and tool calls that a client or a person answers."""
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
-from helix_temporal.errors import SessionNotFoundError, TooLargeError
+from helix_temporal.errors import HelixError, SessionNotFoundError, StoreUnavailableError, TooLargeError
 from helix_temporal.models.base import canonical
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import (
@@ -33,6 +34,8 @@ from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, Base
 from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest
+
+logger = logging.getLogger(__name__)
 
 
 def check_submission(submission: ToolResultSubmission) -> None:
@@ -166,12 +169,22 @@ class ListsPart(Base):
         while len(found) < limit:
             due = await self._loop.records.list_due(before, limit=limit, after=after)
             for _, session_id in due:
-                state = (await self._see(session_id)).state
-                found += [] if state is None else expired(state, now)
+                found += await self._expired_of(session_id, now)
             if len(due) < limit:
                 break
             after = due[-1]
         return found[:limit]
+
+    async def _expired_of(self, session_id: str, now: int) -> list[OwnedPendingCall]:
+        """Those of one session; a damaged one is named in the log, and keeps nobody from the others."""
+        try:
+            state = (await self._see(session_id)).state
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            logger.warning("session %r: its expired calls are left out: %s", session_id, error)
+            return []
+        return [] if state is None else expired(state, now)
 
     async def list_due(
         self, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
