@@ -14,7 +14,8 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after
+from helix_temporal.models.records import EMPTY, Head, Record, head_after
+from helix_temporal.models.rows import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
 
@@ -113,11 +114,8 @@ class Forking:
             )
         around = await self._archive.read(source, max(0, position - 1), min(position + 1, source.committed))
         before = around[0] if position else None
-        after = around[-1] if position < source.committed else None
-        if (before and before.kind == Kind.CALLS) or (after and after.kind == Kind.RESULT):
-            raise InvalidRequestError(
-                f"thread {request.source_id!r}: position {position} is between a tool call and its result"
-            )
+        after = around[-1].kind if position < source.committed else None
+        check_split(f"thread {request.source_id!r}", position, before and before.kind, after)
         return Head(position=position, last_id=before.id if before else "")
 
     async def _copy(

@@ -13,7 +13,8 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
+from helix_temporal.models.rows import check_split
 from helix_temporal.stores.paging import Bounds, check_page, finish_page
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
@@ -411,11 +412,9 @@ def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
         raise InvalidRequestError(
             f"thread {request.source_id!r}: fork at {cut}, but {committed} are committed"
         )
-    inside = cut and source.records[cut - 1].kind == Kind.CALLS
-    if inside or (cut < committed and source.records[cut].kind == Kind.RESULT):
-        raise InvalidRequestError(
-            f"thread {request.source_id!r}: position {cut} is between a tool call and its result"
-        )
+    before = source.records[cut - 1].kind if cut else None
+    after = source.records[cut].kind if cut < committed else None
+    check_split(f"thread {request.source_id!r}", cut, before, after)
     return cut
 
 
