@@ -40,9 +40,11 @@ from helix_temporal.stores.protocols.threads import (
 )
 from helix_temporal.stores.threads.fences import (
     check_adapter,
+    check_epoch,
     check_existence,
     check_hot_epoch,
     check_same_owner,
+    closed_epoch_error,
     taken,
 )
 
@@ -145,14 +147,9 @@ def _position(head: Head | None) -> int:
 
 
 def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
-    if archive.epoch > request.epoch:
-        raise FencedError(
-            f"thread {request.thread_id!r}: epoch {archive.epoch} has it, {request.epoch} is out",
-            held=request.epoch,
-            current=archive.epoch,
-        )
+    check_epoch(f"thread {request.thread_id!r}", archive.epoch, request.epoch)
     if archive.epoch == request.epoch and archive.closed and not request.closes:
-        raise FencedError(f"thread {request.thread_id!r}: epoch {request.epoch} is closed")
+        raise closed_epoch_error(request.thread_id, request.epoch)
     check_regressed(hot, archive)
     if archive.epoch < request.epoch and hot is None:
         if archive.is_absent:
