@@ -15,6 +15,7 @@ from helix_temporal.errors import (
     HelixError,
     InvalidRequestError,
     ThreadNotFoundError,
+    split_text,
 )
 from helix_temporal.models.base import canonical, check_json, check_text
 from helix_temporal.models.handles import (
@@ -353,8 +354,7 @@ class Live:
             ApplicationError: A `SessionExpiredError`, as an update tells it.
         """
         if is_past(self.expires_at, now_ms()):
-            error = expired(session_id, self.expires_at)
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+            raise update_refusal(expired(session_id, self.expires_at))
 
     def refuse_unopened(self) -> None:
         """Tell whoever comes again why the session could not even be opened.
@@ -363,7 +363,7 @@ class Live:
             ApplicationError: With the type of that failure.
         """
         if self.unopened is not None:
-            kind, _, why = self.unopened.partition(": ")
+            kind, why = split_text(self.unopened)
             raise ApplicationError(why, type=kind, non_retryable=True)
 
     @property
@@ -603,6 +603,11 @@ def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
     return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
 
 
+def update_refusal(error: HelixError) -> ApplicationError:
+    """The error as an update's handler raises it: whoever sent the update gets its type and message."""
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+
 def accept_update(*_: object) -> None:
     """Accept all: interceptors, which refuse other deployments, are asked only where there is a validator."""
 
@@ -723,7 +728,7 @@ class Handlers:
             try:
                 self._check_thread(message)
             except InvalidRequestError as error:
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+                raise update_refusal(error) from error
         if message.properties is not None and not await self._set(message.properties):
             return False
         self._live.check_not_expired(self._input.session_id)
@@ -748,7 +753,7 @@ class Handlers:
         except HelixError as error:
             if self._live.closing:
                 return False  # this run's end has shut its epoch; the next run sets them
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+            raise update_refusal(error) from error
         written = (request.epoch or 0, kept.version)
         if written >= self._set_last:
             # Results of two may come in another order than they were written in.
@@ -994,7 +999,7 @@ class Submissions:
             self._check_kind(request)
         except InvalidRequestError as error:
             if workflow.patched(_KINDS):
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+                raise update_refusal(error) from error
 
     def _ending(self) -> SubmitReply:
         why = self._live.unopened

@@ -18,6 +18,7 @@ from helix_temporal.errors import (
     PayloadNotFoundError,
     SessionInterruptedError,
     TooLargeError,
+    split_text,
 )
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -728,9 +729,11 @@ class AgentSession:
         self._live.end(ExitReason.FAILED, Status.FAILED)
 
     def _fail(self, failure: Exception) -> NoReturn:
-        kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
+        kind, _ = split_text(self._live.error or "")
         result = self._live.result_of(self._input)
-        raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
+        raise ApplicationError(
+            self._live.error or "", result, type=kind or type(failure).__name__, non_retryable=True
+        ) from failure
 
 
 def _first(*seconds: float | None) -> float | None:
