@@ -10,7 +10,7 @@ from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.standing_step import elsewhere, parse_state, went_elsewhere
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import (
     Message,
     ToolCall,
@@ -286,15 +286,14 @@ async def results_behind(
     for at, record in enumerate(records):
         result = await _as_result(payloads, thread_id, from_record(record), inline_result)
         before = answered.get(names.get(at, ""))
-        known.append(KnownCall(at=at, result=result, **({} if before is None else {"answered": before})))
+        known.append(KnownCall(at=at, result=result, **only_set(answered=before)))
     return tuple(known)
 
 
 async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
     """A result that is in the thread, as a workflow carries it."""
     carried = await _carried(payloads, thread_id, message, inline)
-    found = {"text": carried.text or None, "ref": carried.ref, "usage": message.usage}
-    fields: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    fields = only_set(text=carried.text or None, ref=carried.ref, usage=message.usage)
     if message.is_error:
         fields["is_error"] = True
     return ToolResult(**fields)

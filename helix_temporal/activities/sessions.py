@@ -42,7 +42,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
@@ -88,14 +88,12 @@ _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fo
 
 def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
-    found = {"suspended": suspended, "answered": stored.answered}
-    return {name: value for name, value in found.items() if value}
+    return only_truthy(suspended=suspended, answered=stored.answered)
 
 
 def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
     """What a running session has to know of its state; only what is there: histories stay small."""
-    found = {"expires_at": state.expires_at, "tracing_context": state.tracing_context}
-    return {name: value for name, value in found.items() if value is not None}
+    return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
 def _other(asked: OpenSessionInput, thread_id: str, stored: SliceState) -> dict[str, Any]:

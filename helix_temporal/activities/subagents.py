@@ -16,6 +16,7 @@ from helix_temporal.activities.stores import checked_size
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import workflow_id
@@ -205,7 +206,7 @@ def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
         status=ref.status,
         created_at=ref.created_at,
         updated_at=ref.updated_at,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 
@@ -476,7 +477,7 @@ def _wait(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
         call=call.name,
         agent=facts.agent or "",
         since=since,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 

@@ -13,6 +13,7 @@ from temporalio.workflow import ActivityHandle
 
 from helix_temporal import errors
 from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.models.base import only_set
 from helix_temporal.models.sessions import Receipt, ReopenHeads
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
@@ -66,7 +67,7 @@ class Ending:
             told["error"] = self.error
         if self.closes and not self.stays:
             told["ends_run"] = True
-        return told | ({} if self.run_id is None else {"run_id": self.run_id})
+        return told | only_set(run_id=self.run_id)
 
 
 class Finaliser:

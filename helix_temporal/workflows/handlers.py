@@ -17,7 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     split_text,
 )
-from helix_temporal.models.base import canonical, check_json, check_text
+from helix_temporal.models.base import canonical, check_json, check_text, only_set
 from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
@@ -552,7 +552,7 @@ class Live:
             told = told.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
         due = self.waits.sleepers.due() if alone and self.is_suspended else None
-        alone |= {} if due is None else {"due": due}
+        alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,
             thread_id=self.thread_of(input),
@@ -774,7 +774,7 @@ class Handlers:
             result = await self._live.rewinds.wait_for(request)
             if result.done or self._live.unopened is None:
                 return result
-        why: dict[str, Any] = {} if self._live.unopened is None else {"error": self._live.unopened}
+        why = only_set(error=self._live.unopened)
         return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:

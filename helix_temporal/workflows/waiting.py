@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
@@ -295,7 +295,7 @@ class Waits:
     def found(self, at: int, result: ToolResult) -> None:
         """A tool of the step has run."""
         before = self._known.get(at)
-        answered = {} if before is None or before.answered is None else {"answered": before.answered}
+        answered = only_set(answered=None if before is None else before.answered)
         self._known[at] = KnownCall(at=at, result=result, **answered)
 
     @property
@@ -352,11 +352,11 @@ class Waits:
             self._expire(call, now)
             return Submission(status="expired")
         outcome = request.outcome
-        answered = AnsweredCall(id=call.id, when=now, **_set(outcome=outcome, by=request.by))
+        answered = AnsweredCall(id=call.id, when=now, **only_set(outcome=outcome, by=request.by))
         # Histories of before there was "approved" have a result there.
         runs = call.kind == "approval" and outcome in {"approved", "result"}
         result = None if runs else _result(call, request)
-        self._know(KnownCall(at=call.at, answered=answered, **_set(result=result)))
+        self._know(KnownCall(at=call.at, answered=answered, **only_set(result=result)))
         return Submission(status="submitted", completed_at=now)
 
     def expire(self) -> None:
@@ -433,14 +433,14 @@ class Waits:
         """What the next run needs."""
         turn = self.turn and self._whole(self.turn)
         known, unsaid = tuple(self._memory.values()), tuple(self._unsaid)
-        return _set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
+        return only_set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
 
     def suspension(self) -> Suspension | None:
         """What the slice is to say of the turn, where sub-agents sleep: no step could say so."""
         if self.turn is None or not self.sleepers:
             return None
         known = {"calls": self.turn.waiting or None, "known": self.known() or None}
-        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **_set(**known))
+        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **only_set(**known))
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
@@ -493,13 +493,8 @@ def _result(call: WaitingCall, request: SubmitInput) -> ToolResult:
     if request.outcome == "denied" or (call.kind == "approval" and request.outcome == "error"):
         return _error(f"{DENIED} {request.text}".strip())
     fields = {"parts": request.parts, "ref": request.ref, "text": request.text or None}
-    return ToolResult(**_set(**fields, is_error=True if request.outcome == "error" else None))
+    return ToolResult(**only_set(**fields, is_error=True if request.outcome == "error" else None))
 
 
 def _error(text: str) -> ToolResult:
     return ToolResult(text=text, is_error=True)
-
-
-def _set(**fields: Any) -> dict[str, Any]:
-    """Only what is there: histories stay small."""
-    return {name: value for name, value in fields.items() if value is not None}
