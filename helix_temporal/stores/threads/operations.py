@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.models.states import is_past
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -39,7 +40,7 @@ class HeldThread:
 
     def expired(self, now: float) -> bool:
         """Whether it counts as gone."""
-        return self.expires_at is not None and self.expires_at <= now
+        return is_past(self.expires_at, now)
 
 
 class Outcome(NamedTuple, Generic[T_co]):
