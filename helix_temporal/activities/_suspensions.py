@@ -7,9 +7,9 @@ from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.standing_step import elsewhere, parse_state, went_elsewhere
+from helix_temporal.activities.slice_store import parse_state, update_slice
+from helix_temporal.activities.standing_step import elsewhere, went_elsewhere
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import (
     Message,
@@ -30,7 +30,6 @@ from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
 _INLINE_TEXT: Final = 2 * 1024
-_TRIES: Final = 5
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -115,20 +114,14 @@ async def save_waits(threads: ThreadStore, request: SaveValuesInput) -> int:
     Raises:
         FencedError: A newer open has the thread.
     """
-    for _ in range(_TRIES):
-        facts = await threads.facts(request.thread_id)
-        state = parse_state(facts.slice)
-        changed = _with_waits(state, request)
-        if changed == state:
-            return facts.slice_version
-        data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
-        try:
-            return await threads.save_slice(request.thread_id, request.epoch, data, facts.slice_version)
-        except StaleStateError:
-            continue
-    raise StoreUnavailableError(
-        f"thread {request.thread_id!r}: its state kept changing while a suspension was saved"
+    saved = await update_slice(
+        threads,
+        request.thread_id,
+        request.epoch,
+        lambda stored: _with_waits(stored.state, request),
+        "a suspension was saved",
     )
+    return saved.version
 
 
 def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import beating, limited_as, typed
 from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
