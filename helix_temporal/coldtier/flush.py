@@ -45,7 +45,7 @@ from helix_temporal.stores.threads.fences import (
     check_hot_epoch,
     check_same_owner,
     closed_epoch_error,
-    taken,
+    late_open_error,
 )
 
 
@@ -211,12 +211,12 @@ def check_open(
     """
     highest = max(archive.epoch, hot.epoch if hot else 0)
     if highest > request.epoch:
-        raise taken(request, highest)
+        raise late_open_error(request, highest)
     if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
-        raise taken(request, hot.epoch)
+        raise late_open_error(request, hot.epoch)
     if archive.epoch == request.epoch:
         if archive.owner != request.owner or archive.deleted:
-            raise taken(request, archive.epoch)
+            raise late_open_error(request, archive.epoch)
         return True
     alive = hot if is_alive(hot, archive) else None
     # Who opens again had it open in this format: an old snapshot can't be what it knew.

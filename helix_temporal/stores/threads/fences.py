@@ -36,7 +36,7 @@ def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> 
     """
     check_epoch(f"thread {header.thread_id!r}", header.epoch, epoch)
     if header.epoch < epoch:
-        raise behind(header, epoch)
+        raise stale_record_error(header, epoch)
     if header.closed and not closing:
         raise closed_epoch_error(header.thread_id, epoch)
 
@@ -167,7 +167,7 @@ def fenced_error(thread: str, current: int, held: int, then: str = "is out", **f
     return FencedError(text, **facts, held=held, current=current)
 
 
-def taken(request: OpenThread, epoch: int) -> FencedError:
+def late_open_error(request: OpenThread, epoch: int) -> FencedError:
     """The error for an open that a higher epoch, or an equal one of another owner, came before."""
     return fenced_error(f"thread {request.thread_id!r}", epoch, request.epoch, "comes too late")
 
@@ -177,7 +177,7 @@ def closed_epoch_error(thread_id: str, epoch: int) -> FencedError:
     return FencedError(f"thread {thread_id!r}: epoch {epoch} is closed")
 
 
-def fenced(header: HotHeader, epoch: int) -> FencedError:
+def fenced_record_error(header: HotHeader, epoch: int) -> FencedError:
     """The record belongs to a newer epoch, or this one is closed or deleted."""
     if header.epoch > epoch:
         why = f"epoch {header.epoch} has opened it"
@@ -193,7 +193,7 @@ def fenced(header: HotHeader, epoch: int) -> FencedError:
     )
 
 
-def behind(header: HotHeader, epoch: int) -> HeadMovedError:
+def stale_record_error(header: HotHeader, epoch: int) -> HeadMovedError:
     """The record is older than the caller's open: it was rolled back."""
     return HeadMovedError(
         f"thread {header.thread_id!r} is hot with epoch {header.epoch}, opened with {epoch}: "
@@ -307,8 +307,8 @@ def _contradiction(header: HotHeader, found: str) -> None:
 def refusal(header: HotHeader, epoch: int) -> HelixError | None:
     """Why this epoch may not write, or None."""
     if header.epoch > epoch or (header.epoch == epoch and (header.closed or header.deleted)):
-        return fenced(header, epoch)
-    return behind(header, epoch) if header.epoch < epoch else None
+        return fenced_record_error(header, epoch)
+    return stale_record_error(header, epoch) if header.epoch < epoch else None
 
 
 def id_before(header: HotHeader, records: Sequence[Record], position: int) -> str | None:

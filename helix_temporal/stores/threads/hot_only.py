@@ -54,8 +54,8 @@ from helix_temporal.stores.threads.fences import (
     check_same_owner,
     fork_position,
     kept_after_known,
+    late_open_error,
     other_message_error,
-    taken,
 )
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
@@ -132,7 +132,7 @@ class HotThreads:
             header = snapshot.header if snapshot else None
             if header is not None and header.epoch >= request.epoch:
                 if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
-                    raise taken(request, header.epoch)
+                    raise late_open_error(request, header.epoch)
                 return header
             changed = await self.hot.rebase(self._change(request, snapshot, origin))
             if changed is not None:

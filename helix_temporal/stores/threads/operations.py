@@ -137,7 +137,7 @@ def install(
         if not replace:
             return Outcome(there, thread)
         if there.epoch > header.epoch:
-            raise fences.fenced(there, header.epoch)
+            raise fences.fenced_record_error(there, header.epoch)
         if there.epoch == header.epoch:
             if fences.outdates(there, thread.records, header.head):
                 return Outcome(there, thread)
@@ -201,7 +201,7 @@ def save_slice(
 def drop(thread: HeldThread | None, epoch: int) -> Outcome[None]:
     """See `HotTier.drop`."""
     if thread is not None and thread.header.epoch > epoch:
-        raise fences.fenced(thread.header, epoch)
+        raise fences.fenced_record_error(thread.header, epoch)
     return Outcome(None, None)
 
 
