@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import beating, heartbeats, limited_as, typed
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
+from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.maintenance import (
@@ -264,7 +265,7 @@ def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after:
 
 
 def _start(state: SessionState) -> SessionInput:
-    elsewhere: dict[str, Any] = {} if state.thread_id is None else {"thread_id": state.thread_id}
+    elsewhere = only_set(thread_id=state.thread_id)
     return SessionInput(session_id=state.session_id, agent=state.agent_type, mode="continue", **elsewhere)
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from helix_temporal.activities._slice_changes import lacking
 from helix_temporal.activities._state_turns import Behind, FinalAnswer, Turn, ending, with_changes
 from helix_temporal.activities._tidying import asked_for
-from helix_temporal.activities.standing_step import check_values, parse_state, went_elsewhere
+from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities.standing_step import check_values, went_elsewhere
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import (

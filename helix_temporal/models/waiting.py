@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical
+from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical, only_set
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
@@ -209,7 +209,7 @@ def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> Pending
         name=call.name,
         position=position,
         since=waiting.since,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 

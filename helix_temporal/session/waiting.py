@@ -295,7 +295,7 @@ class Waits:
     def found(self, at: int, result: ToolResult) -> None:
         """A tool of the step has run."""
         before = self._known.get(at)
-        answered = {} if before is None or before.answered is None else {"answered": before.answered}
+        answered = only_set(answered=None if before is None else before.answered)
         self._known[at] = KnownCall(at=at, result=result, **answered)
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, SessionActivities, Stepper, ToolRunner
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
