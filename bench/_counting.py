@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres.adapter import Row
+from helix_temporal.stores.postgres.adapter import DatabaseRow
 
 
 class _Counted:
@@ -17,7 +17,7 @@ class _Counted:
         self._counter.note(query, args)
         return await self._inner.fetch(query, *args, timeout=timeout)
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """As `PostgresExecutor.fetchrow`."""
         self._counter.note(query, args)
         return await self._inner.fetchrow(query, *args, timeout=timeout)

@@ -10,7 +10,7 @@ from helix_temporal.devstack import Valkey, _resp, programs
 from helix_temporal.devstack import servers as ready
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.devstack.servers import LocalServer, Place, open_place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace, open_place
 from helix_temporal.devstack.valkey import SOURCE, start
 
 SERVICE = "helix"
@@ -41,7 +41,7 @@ class Watched:
 
     def ask(self, *words: str) -> _resp.Reply:
         """Send one command to the first sentinel."""
-        with _resp.Connection("127.0.0.1", self.ports[0]) as sentinel:
+        with _resp.RespConnection("127.0.0.1", self.ports[0]) as sentinel:
             return sentinel.ask(*words)
 
     def wait_for_another(self, than: Valkey) -> None:
@@ -94,7 +94,7 @@ def watched() -> Iterator[Watched]:
         yield found
 
 
-def _start_sentinel(place: Place, number: int, primary: int) -> int:
+def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
     name, port = f"sentinel-{number}", free_port()
     directory = place.make(name)
     settings = directory / "sentinel.conf"
@@ -132,7 +132,7 @@ def _knows_all(port: int) -> bool:
 
 def _told(port: int) -> dict[str, str]:
     """What a sentinel says of the primary, as the driver asks it."""
-    with _resp.Connection("127.0.0.1", port) as sentinel:
+    with _resp.RespConnection("127.0.0.1", port) as sentinel:
         answer = sentinel.ask("SENTINEL", "MASTER", SERVICE)
     assert isinstance(answer, list)
     return dict(zip(map(str, answer[::2]), map(str, answer[1::2]), strict=True))

@@ -34,7 +34,7 @@ from helix_temporal import (
     start_stack,
     workflow_id,
 )
-from helix_temporal.agents import Conversation, read_conversation
+from helix_temporal.agents import RecordedConversation, read_conversation
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.devstack import DevStackError, Stack
 from helix_temporal.testing.tables import own_tables
@@ -47,7 +47,7 @@ class Demo:
     """One run on one set of servers."""
 
     def __init__(
-        self, conversation: Conversation, settings: Settings, worker: Worker, client: Client
+        self, conversation: RecordedConversation, settings: Settings, worker: Worker, client: Client
     ) -> None:
         self.conversation, self.settings, self.worker, self.client = conversation, settings, worker, client
         self.sessions = SessionClient(client, task_queue=settings.task_queue)
@@ -227,7 +227,7 @@ def _text(answer: AskResult) -> str:
     return answer.text if answer.text is not None else f"[{answer.status}: {answer.error}]"
 
 
-async def play(path: Path, conversation: Conversation, stack: Stack, directory: Path) -> list[str]:
+async def play(path: Path, conversation: RecordedConversation, stack: Stack, directory: Path) -> list[str]:
     """Run the demo under names of its own, with a worker process."""
     own = f"demo-{uuid.uuid4().hex[:8]}"
     variables = {

@@ -9,7 +9,7 @@ from typing import Any
 from demo_report import Checks, say, table
 
 from helix_temporal import Message
-from helix_temporal.agents import Conversation, Step, Turn
+from helix_temporal.agents import RecordedConversation, RecordedStep, RecordedTurn
 
 PLAIN_TURN_EVENTS = 12
 PLAIN_TURN_BYTES = 2048
@@ -28,7 +28,7 @@ class Faults:
     wipe: int | None
 
 
-def planned_faults(turns: Sequence[Turn]) -> Faults:
+def planned_faults(turns: Sequence[RecordedTurn]) -> Faults:
     """Once in a tool, once in a model call, as far as the conversation has them; a wipe in between."""
     with_tools = [number for number, turn in enumerate(turns, 1) if turn.steps[0].calls]
     kills = {with_tools[min(2, len(with_tools) - 1)]: "tool"} if with_tools else {}
@@ -55,7 +55,7 @@ class Figures:
 
 
 def figures(
-    number: int, turn: Turn, history: tuple[int, int], noted: Sequence[Event], faults: Faults
+    number: int, turn: RecordedTurn, history: tuple[int, int], noted: Sequence[Event], faults: Faults
 ) -> Figures:
     """The figures of one turn from its recording, the growth of its history and the worker's notes."""
     calls = sum(len(step.calls) for step in turn.steps)
@@ -73,7 +73,7 @@ def figures(
     )
 
 
-def _size(step: Step) -> int:
+def _size(step: RecordedStep) -> int:
     said = [step.text, *step.results, *(json.dumps(call.arguments) for call in step.calls)]
     return sum(len(text.encode()) for text in said)
 
@@ -90,7 +90,7 @@ def _flushes(noted: Sequence[Event]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def differences(conversation: Conversation, found: Sequence[Message]) -> tuple[int, int, bool]:
+def differences(conversation: RecordedConversation, found: Sequence[Message]) -> tuple[int, int, bool]:
     """Messages that are missing, messages that are there too often, and whether the order is right."""
     expected: list[Row] = [(each.role, each.text, each.tool_call_ids) for each in conversation.expected()]
     there: list[Row] = [(each.role, each.text, _call_ids(each)) for each in found]

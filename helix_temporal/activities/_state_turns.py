@@ -42,7 +42,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnToCommit:
     """A turn to commit: where it ends, the slice that says what it changed, and how its run ended.
 
     Attributes:

@@ -29,7 +29,7 @@ from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.slices import TakenBack
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
 
 SHOWN_CHARACTERS: Final = 200
 """So much of a message is shown in a list of turns."""
@@ -197,7 +197,7 @@ async def listed(
 
 async def _page(
     threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
-) -> Page:
+) -> MessagePage:
     return await threads.read(
         ReadPage(thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, backward=backward, whole=False)
     )

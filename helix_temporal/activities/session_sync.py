@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from helix_temporal.activities._slice_changes import lacking
-from helix_temporal.activities._state_turns import Behind, FinalAnswer, Turn, ending, with_changes
+from helix_temporal.activities._state_turns import Behind, FinalAnswer, TurnToCommit, ending, with_changes
 from helix_temporal.activities._tidying import asked_for
 from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.standing_step import check_values, went_elsewhere
@@ -34,7 +34,7 @@ from helix_temporal.models.checkpoints import (
     CheckpointMeta,
     NewRun,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStatus,
     StagedChange,
     StepCommit,
@@ -129,8 +129,8 @@ _log: Final = logging.getLogger(__name__)
 
 
 async def brought(
-    store: SessionStore, threads: ThreadStore, turn: Turn, stop: int, at: int
-) -> tuple[Turn, tuple[Receipt, ...]]:
+    store: SessionStore, threads: ThreadStore, turn: TurnToCommit, stop: int, at: int
+) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
     """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
 
     Returns:
@@ -167,7 +167,7 @@ def _unknown(kept: SliceState, starts: Sequence[int]) -> int:
     return sum(1 for each in starts if each < kept.changes.since)
 
 
-async def _lost_staging(store: SessionStore, turn: Turn) -> bool:
+async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     """Whether tools of the newest turn changed the state, and its store has lost that."""
     changes = turn.kept.changes
     if changes is None or not changes.staged or turn.run_id is None:
@@ -615,7 +615,7 @@ async def drop_beyond(store: SessionStore, session_id: str, run_id: str, positio
         await store.stage_changes(session_id, run_id, nothing, epoch=epoch)
 
 
-async def promote_what_fits(store: SessionStore, turn: Turn) -> int:
+async def promote_what_fits(store: SessionStore, turn: TurnToCommit) -> int:
     """Promote a committed turn's staged changes, without those that can't be applied; how many."""
     try:
         found = await store.promote_staging(
@@ -640,7 +640,7 @@ _NONE: Final[tuple[Receipt, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedState:
     """A turn's state is committed.
 
     Attributes:
@@ -659,7 +659,7 @@ class TurnCommits:
     def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
         self._store, self._threads, self._together = store, threads, together
 
-    async def commit(self, turn: Turn) -> Committed:
+    async def commit(self, turn: TurnToCommit) -> CommittedState:
         """Commit a turn that is in the thread, with those before it that the state lacks.
 
         Raises:
@@ -678,14 +678,14 @@ class TurnCommits:
                 held = int(behind.facts["held"] or 0)
                 wanted, notes = await self.bring(turn, turn.head.position, held)
             else:
-                return Committed(promoted, appended, notes)
+                return CommittedState(promoted, appended, notes)
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
 
-    async def bring(self, turn: Turn, stop: int, at: int) -> tuple[Turn, tuple[Receipt, ...]]:
+    async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
         """See `brought`."""
         return await brought(self._store, self._threads, turn, stop, at)
 
-    async def _commit(self, turn: Turn) -> tuple[int, Appended | None]:
+    async def _commit(self, turn: TurnToCommit) -> tuple[int, Appended | None]:
         try:
             return await self._commit_counting(turn)
         except (PatchConflictError, TooLargeError):
@@ -695,7 +695,9 @@ class TurnCommits:
         await self._commit_counting(turn, promote=False)
         return await promote_what_fits(self._store, turn), None
 
-    async def _commit_counting(self, turn: Turn, *, promote: bool = True) -> tuple[int, Appended | None]:
+    async def _commit_counting(
+        self, turn: TurnToCommit, *, promote: bool = True
+    ) -> tuple[int, Appended | None]:
         try:
             return await self._commit_with(turn, turn.run, promote=promote)
         except InvalidRequestError as error:
@@ -705,7 +707,7 @@ class TurnCommits:
             return await self._commit_with(turn, None, promote=promote)
 
     async def _commit_with(
-        self, turn: Turn, run: RunChange | None, *, promote: bool
+        self, turn: TurnToCommit, run: RunChange | None, *, promote: bool
     ) -> tuple[int, Appended | None]:
         store = self._store if turn.append is None or self._together is None else self._together
         result, appended = await store.save_state_and_promote_staging(
@@ -759,7 +761,7 @@ async def begin_run(
                 kept = kept.model_copy(update={"values": request.values})
             await revive(store, session_id, epoch, kept, request.head)
             continue
-        if isinstance(started, RunStarted) or started.current_run_id is None:
+        if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
         await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
 
@@ -1295,7 +1297,9 @@ class StateKeeper:
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
         answer = await self._answer_before(header)
-        turn = Turn(state.session_id, header.thread_id, header.epoch, header.head, kept, answer=answer)
+        turn = TurnToCommit(
+            state.session_id, header.thread_id, header.epoch, header.head, kept, answer=answer
+        )
         turn, notes = await self._commits.bring(turn, header.head.position, state.head.position)
         try:
             done = await self._commits.commit(turn)
@@ -1402,7 +1406,7 @@ class StateKeeper:
             return None
         kept, session_id = SliceState.model_validate_json(step.slice), request.session_id
         try:
-            turn = Turn(
+            turn = TurnToCommit(
                 session_id, session_id, request.epoch, None, kept, *ending(request),
                 append=step, answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
             )  # fmt: skip
@@ -1428,7 +1432,9 @@ class StateKeeper:
         thread_id = request.thread_id or session_id
         last = appended.records[-1] if appended.records else None
         answer = FinalAnswer.at(last, appended.head.position - 1)
-        turn = Turn(session_id, thread_id, epoch, appended.head, kept, *ending(request), answer=answer)
+        turn = TurnToCommit(
+            session_id, thread_id, epoch, appended.head, kept, *ending(request), answer=answer
+        )
         try:
             done = await self._commits.commit(turn)
         except SessionNotFoundError:

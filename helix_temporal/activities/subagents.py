@@ -119,7 +119,7 @@ _BY_REFS: Final = "children.refs"
 _BY_CALLS: Final = "children.calls"
 
 
-class Listed(NamedTuple):
+class SubAgentPage(NamedTuple):
     """A page of sub-agents' sessions.
 
     Attributes:
@@ -130,7 +130,7 @@ class Listed(NamedTuple):
     unsure: frozenset[str] = frozenset()
 
 
-def by_refs(request: ListChildrenInput, refs: Sequence[SubSessionRef]) -> Listed:
+def by_refs(request: ListChildrenInput, refs: Sequence[SubSessionRef]) -> SubAgentPage:
     """Pure: a page of references, which are given in the order in which they were added.
 
     Raises:
@@ -142,12 +142,12 @@ def by_refs(request: ListChildrenInput, refs: Sequence[SubSessionRef]) -> Listed
     start = max(0, stop - request.limit)
     items = tuple(_of_ref(request.session_id, each) for each in reversed(refs[start:stop]))
     cursor = encode_cursor(_BY_REFS, start, "") if start else None
-    return Listed(Page(items=items, next_cursor=cursor, has_more=start > 0, total=len(refs)))
+    return SubAgentPage(Page(items=items, next_cursor=cursor, has_more=start > 0, total=len(refs)))
 
 
 async def by_calls(
     threads: ThreadStore, agent: Agent, request: ListChildrenInput, facts: ThreadFacts
-) -> Listed:
+) -> SubAgentPage:
     """A page of the calls of sub-agents that are in a thread, the turn under way included.
 
     Raises:
@@ -188,9 +188,11 @@ async def by_calls(
                 results = {}
             if at > 0 and (len(found) >= request.limit or looked >= MOST_MESSAGES):
                 cursor = encode_cursor(_BY_CALLS, at, " ".join(sorted(seen)))
-                return Listed(Page(items=tuple(found), next_cursor=cursor, has_more=True), frozenset(unsure))
+                return SubAgentPage(
+                    Page(items=tuple(found), next_cursor=cursor, has_more=True), frozenset(unsure)
+                )
         stop = page.before
-    return Listed(Page(items=tuple(found)), frozenset(unsure))
+    return SubAgentPage(Page(items=tuple(found)), frozenset(unsure))
 
 
 def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
@@ -296,7 +298,7 @@ class ChildActivities:
                 await handle.terminate(reason="no worker began with it in time")
         return TakenUpResult(taken_up=begun)
 
-    async def _listed(self, request: ListChildrenInput) -> Listed:
+    async def _listed(self, request: ListChildrenInput) -> SubAgentPage:
         if self._sessions is not None:
             refs = await self._sessions.list_sub_session_refs(request.session_id)
             if refs or await self._sessions.load_state(request.session_id) is not None:
@@ -305,7 +307,7 @@ class ChildActivities:
             facts = await self._threads.facts(request.thread)
         except ThreadNotFoundError:
             if request.if_any:
-                return Listed(Page(items=(), total=0))
+                return SubAgentPage(Page(items=(), total=0))
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None

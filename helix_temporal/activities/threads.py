@@ -54,9 +54,9 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
+    MessagePage,
     OpenedThread,
     OpenThread,
-    Page,
     ReadPage,
     ThreadFacts,
     ThreadStore,
@@ -330,7 +330,7 @@ class ThreadActivities:
         return Done()
 
 
-def too_large(page: Page, limit: int) -> tuple[LargeMessage, ...]:
+def too_large(page: MessagePage, limit: int) -> tuple[LargeMessage, ...]:
     """Which messages of a page must stay behind so that the others fit; the largest ones.
 
     Raises:

@@ -44,7 +44,7 @@ class WithheldError(Exception):
     """The provider's filter refuses the request: there is no answer, and repeating it gives none."""
 
 
-class Connection:
+class OpenAIConnection:
     """The vendor's client without retries of its own, made when it is first needed.
 
     Raises:
@@ -211,7 +211,7 @@ def count(usage: object, *path: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-class Reading(Protocol):
+class AnswerReading(Protocol):
     """An answer that comes as events."""
 
     def add(self, event: JsonObject, /) -> Iterable[ModelEvent]:
@@ -244,7 +244,7 @@ class OpenAIModel(ABC):
         fields: dict[str, Any],
         cache_by: CacheBy | None,
     ) -> None:
-        self._connection = Connection(type(self).__name__, client, options, ours)
+        self._connection = OpenAIConnection(type(self).__name__, client, options, ours)
         self._fields = fields
         self._cache_by: CacheBy | None = cache_by
 
@@ -253,7 +253,7 @@ class OpenAIModel(ABC):
         """The call that streams."""
 
     @abstractmethod
-    def _reading(self, request: ModelRequest) -> Reading:
+    def _reading(self, request: ModelRequest) -> AnswerReading:
         """For the answer to this request."""
 
     @abstractmethod

@@ -269,7 +269,7 @@ _GROWS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_
 """Deltas that add to the field of the same name in the block, from the field in the delta."""
 
 
-class Answer:
+class AnthropicAnswer:
     """One answer as it comes, in one stream or several that follow each other.
 
     Attributes:
@@ -477,7 +477,7 @@ class AnthropicModel:
             InvalidConfigError: There is no key, or an option that the library can't send.
         """
         fields = self._request(request)
-        answer = Answer()
+        answer = AnthropicAnswer()
         for hop in range(_MOST_PAUSES):
             answer.begin()
             async with aclosing(self._events(_under(request.step_key, hop, fields))) as events:
@@ -563,7 +563,7 @@ def _under(step_key: str, hop: int, fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "extra_headers": {"Idempotency-Key": key} | fields.get("extra_headers", {})}
 
 
-def _continued(fields: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def _continued(fields: dict[str, Any], answer: AnthropicAnswer) -> dict[str, Any]:
     """The same request, with the answer so far."""
     sent = fields["messages"]
     if sent[-1]["role"] == "assistant":

@@ -294,7 +294,7 @@ def wire_name(name: str) -> str:
 
 
 @dataclass(slots=True)
-class _Call:
+class _GoogleCall:
     ours: str
     theirs: str | None
     name: str
@@ -304,21 +304,25 @@ class _Results:
     """Results find their calls by order, as Gemini need not give calls an id."""
 
     def __init__(self) -> None:
-        self._open: list[_Call] = []
+        self._open: list[_GoogleCall] = []
         self._attached: list[JsonObject] = []
 
     def expect(self, message: Message, parts: Sequence[JsonObject]) -> None:
         """An answer with these parts goes out; the results of its calls come next."""
         sent: list[Any] = [part["functionCall"] for part in parts if "functionCall" in part]
         self._open = [
-            _Call(call.id, each.get("id"), each.get("name") or wire_name(call.name))
+            _GoogleCall(call.id, each.get("id"), each.get("name") or wire_name(call.name))
             for call, each in zip(message.tool_calls, sent, strict=False)
         ]
 
     def answer(self, message: Message, raw: list[JsonObject] | None) -> list[JsonObject]:
         """The result as a part; what is no text in it is attached after all results."""
         at = next((at for at, call in enumerate(self._open) if call.ours == message.tool_call_id), None)
-        call = self._open.pop(at) if at is not None else _Call("", None, wire_name(message.name or "unnamed"))
+        call = (
+            self._open.pop(at)
+            if at is not None
+            else _GoogleCall("", None, wire_name(message.name or "unnamed"))
+        )
         if raw is not None:
             return raw
         files = [part for part in _wire_content(message) if "text" not in part]
@@ -400,7 +404,7 @@ _WITHHELD: Final = frozenset(
 _FAILED: Final = frozenset({"OTHER", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"})
 
 
-class Answer:
+class GoogleAnswer:
     """One answer as it comes, in one stream or several that follow each other.
 
     Attributes:
@@ -623,7 +627,7 @@ class GoogleModel:
         """
         config = self._request(request)
         contents = wire_contents(request.messages)
-        answer = Answer(request)
+        answer = GoogleAnswer(request)
         for _ in range(_MOST_HOPS):
             answer.begin()
             async with aclosing(self._chunks(contents, config)) as chunks:

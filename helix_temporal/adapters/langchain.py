@@ -285,7 +285,7 @@ class LangChainModel:
             ModelStreamEndedError: The stream broke off.
             ModelRequestError: Refused: key, model or input must be mended.
         """
-        calls = _Calls()
+        calls = _StreamedCalls()
         pieces: list[Any] = []
         try:
             async with aclosing(self._chunks(request)) as chunks:
@@ -340,7 +340,7 @@ class LangChainModel:
         return unreachable(self._kind, error)
 
 
-class _Calls:
+class _StreamedCalls:
     """Calls as they come in pieces; one without an id gets one at once."""
 
     def __init__(self) -> None:
@@ -372,7 +372,7 @@ class _Calls:
         ]
 
 
-def _events(chunk: AIMessage, calls: _Calls) -> Iterator[ModelEvent]:
+def _events(chunk: AIMessage, calls: _StreamedCalls) -> Iterator[ModelEvent]:
     if isinstance(chunk.content, str):
         if chunk.content:
             yield TextDelta(clean(chunk.content))

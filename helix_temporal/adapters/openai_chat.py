@@ -173,7 +173,7 @@ _REASONING: Final = ("reasoning_content", "reasoning")
 
 
 @dataclass(slots=True)
-class _Call:
+class _ChatCall:
     """A tool call as far as it has come; ``given``: its id is the provider's."""
 
     index: int
@@ -184,7 +184,7 @@ class _Call:
     extra: JsonObject = field(default_factory=dict)
 
 
-class Answer:
+class ChatAnswer:
     """An answer that comes in pieces: each tells what is new, and at the end there is all of it."""
 
     def __init__(self, new_id: Callable[[int], str]) -> None:
@@ -193,7 +193,7 @@ class Answer:
         self._refusal: list[str] = []
         self._reasoning: list[str] = []
         self._extra: JsonObject = {}
-        self._calls: list[_Call] = []
+        self._calls: list[_ChatCall] = []
         self._usage: object = None
         self._finish_reason: str | None = None
 
@@ -251,7 +251,7 @@ class Answer:
             new.append(ToolArgumentsDelta(clean(call.id)[:256], clean(function["arguments"])))
         return new
 
-    def _slot(self, piece: dict[str, Any]) -> _Call:
+    def _slot(self, piece: dict[str, Any]) -> _ChatCall:
         index, given = piece.get("index"), piece.get("id")
         for call in reversed(self._calls):
             # Some servers number all calls 0, and tell them apart by their ids alone.
@@ -259,7 +259,7 @@ class Answer:
             if same and (index is None or call.index == index):
                 return call
         place = len(self._calls)
-        new = _Call(place if index is None else index, given or self._new_id(place), bool(given))
+        new = _ChatCall(place if index is None else index, given or self._new_id(place), bool(given))
         self._calls.append(new)
         return new
 
@@ -301,7 +301,7 @@ class Answer:
         return message | self._extra
 
 
-def _raw_call(call: _Call) -> JsonObject:
+def _raw_call(call: _ChatCall) -> JsonObject:
     function: JsonObject = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function, **call.extra}
 
@@ -380,8 +380,8 @@ class OpenAIChatModel(OpenAIModel):
     def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:
         return client.chat.completions.with_streaming_response.create
 
-    def _reading(self, request: ModelRequest) -> Answer:
-        return Answer(lambda place: made_id(request, place))
+    def _reading(self, request: ModelRequest) -> ChatAnswer:
+        return ChatAnswer(lambda place: made_id(request, place))
 
     def _said(self, request: ModelRequest) -> dict[str, Any]:
         return {"messages": wire_messages(request, breakpoints=self._breakpoints)}

@@ -1,10 +1,10 @@
 """Agents: what answers in a session, and the tools it may use."""
 
 from helix_temporal.agents._conversation import (
-    Conversation,
     ExpectedMessage,
-    Step,
-    Turn,
+    RecordedConversation,
+    RecordedStep,
+    RecordedTurn,
     parse_conversation,
     read_conversation,
 )
@@ -53,7 +53,6 @@ __all__ = [
     "BeforeUserMessage",
     "Compaction",
     "ContextPolicy",
-    "Conversation",
     "CountTokens",
     "ExpectedMessage",
     "Finish",
@@ -68,10 +67,12 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ReasoningDelta",
+    "RecordedConversation",
+    "RecordedStep",
+    "RecordedTurn",
     "ScriptedModel",
     "SessionEnded",
     "SessionStarted",
-    "Step",
     "StreamingModel",
     "TextDelta",
     "Tool",
@@ -81,7 +82,6 @@ __all__ = [
     "ToolFacts",
     "ToolOutcome",
     "ToolSpec",
-    "Turn",
     "TurnCompleted",
     "UserMessageDecision",
     "agent_tool",

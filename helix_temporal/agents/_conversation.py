@@ -23,7 +23,7 @@ from helix_temporal.models.messages import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """One recorded answer, and what its tools gave: one result a call, in call order."""
 
     content: Content
@@ -37,11 +37,11 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RecordedTurn:
     """What the user said, and the steps up to the answer that asks for no tool."""
 
     inputs: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
 
     @property
     def text(self) -> str:
@@ -64,7 +64,7 @@ class ExpectedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class RecordedConversation:
     """A recorded conversation.
 
     Attributes:
@@ -73,7 +73,7 @@ class Conversation:
     """
 
     instructions: str
-    turns: tuple[Turn, ...]
+    turns: tuple[RecordedTurn, ...]
     left_out: int = 0
 
     def expected(self) -> tuple[ExpectedMessage, ...]:
@@ -81,7 +81,7 @@ class Conversation:
         return tuple(message for turn in self.turns for message in _expected(turn))
 
 
-def _expected(turn: Turn) -> Iterator[ExpectedMessage]:
+def _expected(turn: RecordedTurn) -> Iterator[ExpectedMessage]:
     yield ExpectedMessage("user", turn.text)
     for step in turn.steps:
         yield ExpectedMessage("assistant", step.text, tuple(call.id for call in step.calls))
@@ -89,7 +89,7 @@ def _expected(turn: Turn) -> Iterator[ExpectedMessage]:
             yield ExpectedMessage("tool", result, (call.id,))
 
 
-def read_conversation(path: str | Path) -> Conversation:
+def read_conversation(path: str | Path) -> RecordedConversation:
     """Read a conversation from a file; see `parse_conversation`.
 
     Raises:
@@ -103,7 +103,7 @@ def read_conversation(path: str | Path) -> Conversation:
     return parse_conversation(data)
 
 
-def parse_conversation(data: bytes | str) -> Conversation:
+def parse_conversation(data: bytes | str) -> RecordedConversation:
     """Read a conversation and split it into turns.
 
     It may be a JSON array of messages, an object with ``messages``, or JSON lines of messages.  Rows of
@@ -149,7 +149,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self._system: list[str] = []
-        self._turns: list[Turn] = []
+        self._turns: list[RecordedTurn] = []
         self._inputs: list[str] = []
         self._steps: list[_OpenStep] = []
         self._rows_open = 0
@@ -169,22 +169,22 @@ class _Builder:
             refuse(where, f"role {str(role)[:40]!r}; system, developer, user, assistant or tool expected")
         self._rows_open += 1
 
-    def conversation(self) -> Conversation:
+    def conversation(self) -> RecordedConversation:
         self._close_turn()
         if not self._turns:
             refuse("end", "no finished turn: a user's message and an answer to it expected")
         turns = _with_distinct_calls(self._turns)
-        return Conversation("\n\n".join(self._system), turns, left_out=self._rows_open)
+        return RecordedConversation("\n\n".join(self._system), turns, left_out=self._rows_open)
 
     def _close_turn(self) -> bool:
         """Keep the turn under way if its last answer asks for nothing."""
         if not self._steps or self._steps[-1].calls:
             return False
         steps = tuple(
-            Step(step.content, tuple(step.calls), tuple(str(result) for result in step.results))
+            RecordedStep(step.content, tuple(step.calls), tuple(str(result) for result in step.results))
             for step in self._steps
         )
-        self._turns.append(Turn(tuple(self._inputs), steps))
+        self._turns.append(RecordedTurn(tuple(self._inputs), steps))
         self._inputs, self._steps, self._rows_open = [], [], 0
         return True
 
@@ -235,12 +235,14 @@ def _parts(content: Content) -> list[JsonObject]:
 # --- calls that look alike -------------------------------------------------------------------------
 
 
-def _with_distinct_calls(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def _with_distinct_calls(turns: Sequence[RecordedTurn]) -> tuple[RecordedTurn, ...]:
     known: dict[tuple[str, str, bytes], str] = {}
-    return tuple(Turn(turn.inputs, tuple(_distinct(step, known) for step in turn.steps)) for turn in turns)
+    return tuple(
+        RecordedTurn(turn.inputs, tuple(_distinct(step, known) for step in turn.steps)) for turn in turns
+    )
 
 
-def _distinct(step: Step, known: dict[tuple[str, str, bytes], str]) -> Step:
+def _distinct(step: RecordedStep, known: dict[tuple[str, str, bytes], str]) -> RecordedStep:
     calls: list[ToolCall] = []
     for call, result in zip(step.calls, step.results, strict=True):
         call_id, number = call.id, 1
@@ -248,4 +250,4 @@ def _distinct(step: Step, known: dict[tuple[str, str, bytes], str]) -> Step:
             number += 1
             call_id = f"{call.id[:240]}.{number}"
         calls.append(call.model_copy(update={"id": call_id}))
-    return Step(step.content, tuple(calls), step.results)
+    return RecordedStep(step.content, tuple(calls), step.results)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from helix_temporal.agents._conversation import Conversation, Turn, result_key
+from helix_temporal.agents._conversation import RecordedConversation, RecordedTurn, result_key
 from helix_temporal.agents.agent import Agent
 from helix_temporal.agents.context import ContextPolicy
 from helix_temporal.agents.model import ScriptedModel
@@ -19,7 +19,7 @@ Place = tuple[int, int]
 
 
 def replay_agent(
-    conversation: Conversation,
+    conversation: RecordedConversation,
     name: str = "replay",
     *,
     model_delay: float = 0.0,
@@ -52,7 +52,7 @@ def replay_agent(
 class _Recording:
     """The script: from the messages to the answer that followed them in the recording."""
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
+    def __init__(self, turns: Sequence[RecordedTurn]) -> None:
         self._turns = turns
 
     def __call__(self, request: ModelRequest) -> ModelResponse:
@@ -138,7 +138,7 @@ class _RecordedTool:
         return ToolOutcome(result)
 
 
-def _tools(conversation: Conversation, delay: float) -> tuple[Tool, ...]:
+def _tools(conversation: RecordedConversation, delay: float) -> tuple[Tool, ...]:
     steps = [step for turn in conversation.turns for step in turn.steps]
     recorded = [pair for step in steps for pair in zip(step.calls, step.results, strict=True)]
     results = {result_key(call.id, call.name, call.arguments): result for call, result in recorded}
@@ -154,7 +154,7 @@ def _tools(conversation: Conversation, delay: float) -> tuple[Tool, ...]:
     )
 
 
-def _policy(conversation: Conversation) -> ContextPolicy:
+def _policy(conversation: RecordedConversation) -> ContextPolicy:
     """Wide enough for two turns of any size: the newest answer before a question tells the place."""
     rows = max(
         len(turn.steps) + sum(len(step.calls) for step in turn.steps) + 1 for turn in conversation.turns
@@ -167,7 +167,7 @@ def _policy(conversation: Conversation) -> ContextPolicy:
     )
 
 
-def _size(turn: Turn) -> int:
+def _size(turn: RecordedTurn) -> int:
     """An upper bound of what a turn takes in a thread, in bytes."""
     texts = [turn.text]
     for step in turn.steps:

@@ -177,7 +177,7 @@ def _nobody_watches(event_name: str, data: Any = None, key: str | None = None, /
     """Where there is no stream."""
 
 
-class Record(Protocol):
+class RecordMetric(Protocol):
     """See `ToolContext.record`."""
 
     def __call__(self, name: str, value: int | Decimal, unit: str | None = None, /) -> None:
@@ -222,7 +222,7 @@ class ToolContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
     emit: Emit = field(default=_nobody_watches, repr=False, compare=False)
-    record: Record = field(default=_nobody_counts, repr=False, compare=False)
+    record: RecordMetric = field(default=_nobody_counts, repr=False, compare=False)
     tracing_context: TracingContext | None = None
 
 

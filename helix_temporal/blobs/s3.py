@@ -117,7 +117,7 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Connection:
+class S3Connection:
     """Lives on the event loop that opened it."""
 
     def __init__(
@@ -251,7 +251,7 @@ _PASSING = frozenset(
 )
 
 
-class Place(NamedTuple):
+class BucketPlace(NamedTuple):
     """What was asked of which bucket; for messages."""
 
     operation: str
@@ -280,7 +280,7 @@ def is_absent(status: int, code: str) -> bool:
 
 
 def failure(
-    place: Place, status: int, code: str, *, create: bool = False, if_match: bool = False
+    place: BucketPlace, status: int, code: str, *, create: bool = False, if_match: bool = False
 ) -> HelixError | ConditionFailedError:
     """The error for an answer that is not a success."""
     found = f"{status} {code}".strip()
@@ -296,7 +296,7 @@ def failure(
     return kind(f"S3 refused {place}: {found}; {advice}", **_facts(place, status, code))
 
 
-def no_answer(place: Place, reason: str) -> StoreUnavailableError:
+def no_answer(place: BucketPlace, reason: str) -> StoreUnavailableError:
     """The error for a request whose answer never came, or came in part."""
     return StoreUnavailableError(
         f"S3 gave no whole answer to {place}: {reason}; the request may have taken effect; repeat it later",
@@ -304,7 +304,7 @@ def no_answer(place: Place, reason: str) -> StoreUnavailableError:
     )
 
 
-def no_access(place: Place, reason: str) -> ArchiveAccessError:
+def no_access(place: BucketPlace, reason: str) -> ArchiveAccessError:
     """The error for a request that could not even be made."""
     return ArchiveAccessError(f"cannot ask S3 for {place}: {reason}", **_facts(place, None, reason))
 
@@ -319,7 +319,7 @@ def _kind(status: int, code: str) -> tuple[type[HelixError], str]:
     return ArchiveAccessError, "check endpoint, bucket, region, and what the credentials may do"
 
 
-def _facts(place: Place, status: int | None, code: str) -> dict[str, str | int | None]:
+def _facts(place: BucketPlace, status: int | None, code: str) -> dict[str, str | int | None]:
     return {**place._asdict(), "status": status, "code": code}
 
 
@@ -382,7 +382,7 @@ class S3Blobs:
         )
         self._list_page_size = list_page_size
         self._probe_prefix = probe_prefix
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Connection]] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[S3Connection]] = {}
 
     def __repr__(self) -> str:
         config = self._config
@@ -482,18 +482,18 @@ class S3Blobs:
         await self._forget_closed_loops()
 
     @contextlib.asynccontextmanager
-    async def _request(self, place: Place) -> AsyncIterator[Connection]:
+    async def _request(self, place: BucketPlace) -> AsyncIterator[S3Connection]:
         with _reporting(place):
             connection = await self._connection()
             async with asyncio.timeout(self._config.total_timeout):
                 yield connection
 
-    async def _connection(self) -> Connection:
+    async def _connection(self) -> S3Connection:
         loop = asyncio.get_running_loop()
         opening = self._opening.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
             await self._forget_closed_loops()
-            opening = self._opening[loop] = loop.create_task(Connection.open(self._config))
+            opening = self._opening[loop] = loop.create_task(S3Connection.open(self._config))
         # Others wait for it too: one caller's cancellation must not take it from them.
         return await asyncio.shield(opening)
 
@@ -503,12 +503,12 @@ class S3Blobs:
             if opening.done() and not opening.cancelled() and not opening.exception():
                 await opening.result().close()
 
-    def _place(self, operation: str, key: str) -> Place:
-        return Place(operation, self._config.bucket, key, self._config.region, self._config.endpoint)
+    def _place(self, operation: str, key: str) -> BucketPlace:
+        return BucketPlace(operation, self._config.bucket, key, self._config.region, self._config.endpoint)
 
 
 @contextlib.contextmanager
-def _reporting(place: Place) -> Iterator[None]:
+def _reporting(place: BucketPlace) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
@@ -527,7 +527,7 @@ def _reporting(place: Place) -> Iterator[None]:
         raise no_answer(place, type(error).__name__) from error
 
 
-def _check_length(place: Place, response: Response) -> None:
+def _check_length(place: BucketPlace, response: Response) -> None:
     declared = response.headers.get("content-length")
     if declared is None and "chunked" not in response.headers.get("transfer-encoding", "").lower():
         raise no_answer(place, "the answer does not say how long it is, so it may be cut short")

@@ -52,7 +52,7 @@ _REFUSED: Final = frozenset(
 )
 
 
-class Run(NamedTuple):
+class ExecutionRun(NamedTuple):
     """One execution."""
 
     workflow_id: str
@@ -197,7 +197,7 @@ class SessionExecutions:
 
     def __init__(self, client: Client, deployment: Deployment, also_known_as: Sequence[str]) -> None:
         self._client, self._deployment, self._also_known_as = client, deployment, also_known_as
-        self.deleted: set[Run] = set()
+        self.deleted: set[ExecutionRun] = set()
 
     async def below(self, session_id: str) -> AsyncIterator[str]:
         """Sessions of sub-agents, by the names of their executions."""
@@ -236,7 +236,7 @@ class SessionExecutions:
         Its lists lag behind: they are looked at until nothing new is in them, a few times in a row.  They
         are deleted only then: the server puts off what it is asked just after an execution has ended.
         """
-        found, quiet = set[Run](), 0
+        found, quiet = set[ExecutionRun](), 0
         try:
             while quiet < _QUIET:
                 new = {each async for each in self._listed(session_ids, threads)} - self.deleted - found
@@ -253,7 +253,7 @@ class SessionExecutions:
             return LeftBehind(what="executions", where="all of the session's", why=why)
         return None
 
-    async def pending(self, settle: float) -> list[Run]:
+    async def pending(self, settle: float) -> list[ExecutionRun]:
         """Those that the server has not deleted yet, after at most ``settle`` seconds."""
         deadline = time.monotonic() + settle
         while True:
@@ -262,7 +262,9 @@ class SessionExecutions:
                 return there
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _listed(self, session_ids: Sequence[str], threads: Collection[str]) -> AsyncIterator[Run]:
+    async def _listed(
+        self, session_ids: Sequence[str], threads: Collection[str]
+    ) -> AsyncIterator[ExecutionRun]:
         own = self._deployment.name
         terms = [f"WorkflowId = '{workflow_id(each, own)}'" for each in session_ids]
         for each in dict.fromkeys((*session_ids, *threads)):
@@ -272,16 +274,16 @@ class SessionExecutions:
             some = terms[start : start + _NAMES_AT_ONCE]
             async for found in self._client.list_workflows(" OR ".join(some)):
                 if await self._is_ours(found):
-                    yield Run(found.id, found.run_id)
+                    yield ExecutionRun(found.id, found.run_id)
 
-    async def _delete(self, run: Run) -> None:
+    async def _delete(self, run: ExecutionRun) -> None:
         request = DeleteWorkflowExecutionRequest(
             namespace=self._client.namespace,
             workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
         )
         await self._unless_gone(self._client.workflow_service.delete_workflow_execution(request))
 
-    async def _exists(self, run: Run) -> bool:
+    async def _exists(self, run: ExecutionRun) -> bool:
         try:
             await self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
         except RPCError as error:

@@ -22,7 +22,7 @@ from helix_temporal.coldtier.format import (
     inflate,
     split_segment,
 )
-from helix_temporal.coldtier.plan import SLICE_INLINE_MAX, Log, Plan, cut_log, straddled, whole_log
+from helix_temporal.coldtier.plan import SLICE_INLINE_MAX, CommitPlan, Log, cut_log, straddled, whole_log
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.records import Packed, Record, pack, unpack
@@ -124,7 +124,7 @@ class Archive:
         return secrets.token_hex(8)
 
     async def commit(
-        self, plan: Plan, over: Stored, traffic: Traffic, progress: Progress = no_progress
+        self, plan: CommitPlan, over: Stored, traffic: Traffic, progress: Progress = no_progress
     ) -> None:
         """Write a plan's objects, then swap the manifest in.
 
@@ -173,7 +173,7 @@ class Archive:
         return self._remembered[thread_id]
 
     async def committed(
-        self, plan: Plan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
+        self, plan: CommitPlan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
     ) -> bool:
         """As `commit`; false where it is not certain that this plan is what is there now."""
         try:
@@ -184,9 +184,9 @@ class Archive:
             return False
         return True
 
-    def alone(self, manifest: Manifest) -> Plan:
+    def alone(self, manifest: Manifest) -> CommitPlan:
         """A plan that writes no other object."""
-        return Plan((), manifest, encode_manifest(manifest, self.key))
+        return CommitPlan((), manifest, encode_manifest(manifest, self.key))
 
     async def _create(self, key: str, data: bytes) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier.format import Manifest
-from helix_temporal.coldtier.plan import Log, Plan, plan_commit, whole_log
+from helix_temporal.coldtier.plan import CommitPlan, Log, plan_commit, whole_log
 from helix_temporal.errors import (
     ColdRegressedError,
     ColdTierBehindError,
@@ -375,7 +375,7 @@ class Flushing:
 
     async def _plan(
         self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
-    ) -> Plan:
+    ) -> CommitPlan:
         log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
         changes: dict[str, Any] = {
             "closed": request.closes or archive.closed,

@@ -7,7 +7,7 @@ from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
-from helix_temporal.coldtier.plan import Draft, Log, Plan, plan_commit
+from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
 from helix_temporal.errors import FencedError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
 from helix_temporal.models.rows import check_split
@@ -72,7 +72,7 @@ class Forking:
         transform: Transform | None,
         traffic: Traffic,
         progress: Progress,
-    ) -> Plan:
+    ) -> CommitPlan:
         gen = target.manifest.gen
         drafts: tuple[Draft, ...] = ()
         new: tuple[Record, ...] = ()

@@ -17,7 +17,7 @@ from helix_temporal.coldtier.flush import (
     is_alive,
 )
 from helix_temporal.coldtier.format import Legacy, Manifest
-from helix_temporal.coldtier.plan import TAIL_MESSAGES, Log, Plan, plan_commit, tail_start, whole_log
+from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, Log, plan_commit, tail_start, whole_log
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
@@ -49,7 +49,7 @@ from helix_temporal.stores.protocols.threads import (
     no_progress,
 )
 from helix_temporal.stores.threads.fences import (
-    Place,
+    OpenPlace,
     check_adapter,
     check_epoch,
     check_rewind,
@@ -64,7 +64,7 @@ UNBOUNDED: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class OpenBase:
     """What an open goes on from: the archive, and behind it what hot had beyond (if hot continues it)."""
 
     archive: Manifest
@@ -140,43 +140,43 @@ class Opening:
 
     async def _base(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
-    ) -> Base:
+    ) -> OpenBase:
         if hot is not None and continues(hot, archive):
             return await self._both(hot, archive)
         if archive.is_absent:
             return self._new(request, archive, old)
-        return Base(
+        return OpenBase(
             archive, (), archive.committed, archive.head, None, archive.legacy,
             archive.slice, archive.slice_version, archive.adapter,
         )  # fmt: skip
 
-    async def _both(self, hot: HotSnapshot, archive: Manifest) -> Base:
+    async def _both(self, hot: HotSnapshot, archive: Manifest) -> OpenBase:
         """The archive and what hot has beyond; after a roll-back either may have the newer state."""
         header = hot.header
         data, version = header.slice, header.slice_version
         if version < archive.slice_version:
             data, version = await self._archive.slice(archive), archive.slice_version
         committed = max(header.committed, archive.committed)
-        return Base(
+        return OpenBase(
             archive, beyond(hot, archive.head.position), committed, header.head, header, archive.legacy,
             data, version, header.adapter or archive.adapter,
         )  # fmt: skip
 
-    def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> Base:
+    def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> OpenBase:
         if old is None:
             version = 1 if request.slice else 0
             adapter = request.adapter or request.begun_with
-            return Base(archive, (), 0, EMPTY, None, None, request.slice, version, adapter)
+            return OpenBase(archive, (), 0, EMPTY, None, None, request.slice, version, adapter)
         check_adapter(request, old.adapter)
         end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
-        return Base(
+        return OpenBase(
             archive, old.records, end.position, end, None, old.origin,
             old.slice, 1 if old.slice else 0, old.adapter,
         )  # fmt: skip
 
     # -- where it cuts
 
-    async def _id_before(self, base: Base, position: int) -> str | None:
+    async def _id_before(self, base: OpenBase, position: int) -> str | None:
         start = 0 if base.archive.is_absent else base.archive.head.position
         if start < position <= start + len(base.extra):
             return base.extra[position - 1 - start].id
@@ -184,36 +184,36 @@ class Opening:
             return "" if position == 0 else None
         return await self._archive.id_before(base.archive, position)
 
-    async def _holds(self, base: Base, head: Head) -> bool:
+    async def _holds(self, base: OpenBase, head: Head) -> bool:
         return (
             head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
         )
 
-    async def _place(self, request: OpenThread, base: Base) -> Place:
+    async def _place(self, request: OpenThread, base: OpenBase) -> OpenPlace:
         if request.rewind_to is not None:
             cut = await self._rewind(request.rewind_to, request, base)
         elif request.reopen is not None:
             return await self._reopened(request.reopen, base)
         else:
             cut = await self._kept(request, base) or await self._finished(base)
-        return Place(cut, cut)
+        return OpenPlace(cut, cut)
 
-    async def _reopened(self, reopen: Reopen, base: Base) -> Place:
+    async def _reopened(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
         """What is committed stays: only a rewind cuts it."""
         if reopen.known is None:
-            return Place(base.head, await self._finished(base))
+            return OpenPlace(base.head, await self._finished(base))
         if await self._holds(base, reopen.known):
             end = await self._after_known(reopen, reopen.known, base)
             if base.committed <= end.position:
-                return Place(base.head if reopen.reset else end, reopen.known)
+                return OpenPlace(base.head if reopen.reset else end, reopen.known)
         elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
-            return Place(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
-        return Place(base.head, await self._finished(base))
+            return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
+        return OpenPlace(base.head, await self._finished(base))
 
-    async def _finished(self, base: Base) -> Head:
+    async def _finished(self, base: OpenBase) -> Head:
         return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
 
-    async def _kept(self, request: OpenThread, base: Base) -> Head | None:
+    async def _kept(self, request: OpenThread, base: OpenBase) -> Head | None:
         """The end of a turn that waits for somebody."""
         if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
             return None
@@ -224,13 +224,13 @@ class Opening:
             return None
         return kept
 
-    async def _slice(self, base: Base) -> bytes:
+    async def _slice(self, base: OpenBase) -> bytes:
         """The slice that the open goes on from, wherever it is."""
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
             return await self._archive.slice(base.archive)
         return base.slice
 
-    async def _rewritten(self, request: OpenThread, base: Base, cut: Head) -> Base:
+    async def _rewritten(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
         if request.rewrites is None or (base.archive.is_absent and base.hot is None):
             return base
         data = await self._slice(base)
@@ -240,7 +240,7 @@ class Opening:
             return base
         return replace(base, slice=changed, slice_version=base.slice_version + 1)
 
-    async def _after_known(self, reopen: Reopen, known: Head, base: Base) -> Head:
+    async def _after_known(self, reopen: Reopen, known: Head, base: OpenBase) -> Head:
         first = known.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
         start = 0 if base.archive.is_absent else base.archive.head.position
@@ -249,13 +249,13 @@ class Opening:
         kept = kept_after_known(reopen, after, base.committed)
         return base.head if kept is None else head_after(known, after[:kept])
 
-    async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
+    async def _rewind(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
         check_rewind(request, to.position, base.committed)
         if not await self._holds(base, to):
             raise other_message_error(request, to.position)
         return to
 
-    async def _plan(self, request: OpenThread, base: Base, cut: Head, traffic: Traffic) -> Plan:
+    async def _plan(self, request: OpenThread, base: OpenBase, cut: Head, traffic: Traffic) -> CommitPlan:
         start = 0 if base.archive.is_absent else base.archive.head.position
         log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
         if cut.position < start:
@@ -290,7 +290,7 @@ class Opening:
     # -- the hot copy
 
     async def _adopt(
-        self, request: OpenThread, base: Base, archive: Manifest, progress: Progress
+        self, request: OpenThread, base: OpenBase, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
         keep, at = archive.head.position - len(request.records), await self._at(request, _cold(archive))
@@ -317,7 +317,7 @@ class Opening:
         header = await self._install(archive, progress, replace=True, back_to=at.position)
         return _opened(header, archive, at)
 
-    async def _at(self, request: OpenThread, base: Base) -> Head:
+    async def _at(self, request: OpenThread, base: OpenBase) -> Head:
         if request.reopen is not None and request.rewind_to is None:
             return (await self._reopened(request.reopen, base)).at
         # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
@@ -391,12 +391,12 @@ class Opening:
             raise closed_epoch_error(archive.thread_id, epoch)
 
 
-def _cold(archive: Manifest) -> Base:
+def _cold(archive: Manifest) -> OpenBase:
     """What is archived, and nothing behind it."""
-    return Base(archive, (), archive.committed, archive.head, slice_version=archive.slice_version)
+    return OpenBase(archive, (), archive.committed, archive.head, slice_version=archive.slice_version)
 
 
-def _born(request: OpenThread, base: Base) -> int:
+def _born(request: OpenThread, base: OpenBase) -> int:
     """The epoch that created the thread; 0 if it was there before there was an archive."""
     if base.hot is not None:
         return base.hot.born

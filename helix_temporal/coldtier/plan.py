@@ -57,7 +57,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CommitPlan:
     """Objects first, then the manifest, whose bytes are ``body``."""
 
     objects: tuple[Draft, ...]
@@ -97,7 +97,7 @@ def plan_commit(
     key: bytes | None = None,
     head_before: Head = EMPTY,
     **changes: Any,
-) -> Plan:
+) -> CommitPlan:
     """The next manifest: ``log``, then ``new``, with other fields changed as named.
 
     ``head_before`` is the head of ``log``; it is needed only when nothing follows.
@@ -119,7 +119,7 @@ def plan_commit(
         refs = (*log.segments, *(draft.ref for draft in drafts))
         manifest = replace(manifest, segments=refs, inline=())
     manifest, listed = _listed(manifest)
-    return Plan((*drafts, *listed), manifest, encode_manifest(manifest, key, frame))
+    return CommitPlan((*drafts, *listed), manifest, encode_manifest(manifest, key, frame))
 
 
 def _listed(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
@@ -220,13 +220,13 @@ def plan_merge(
     *,
     nonce: str,
     key: bytes | None = None,
-) -> Plan:
+) -> CommitPlan:
     """One segment in place of a run of them; same messages, same range."""
     start, stop = run
     ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
     segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
     merged = manifest.next(nonce, segments=segments)
-    return Plan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
+    return CommitPlan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
 
 
 def overflow(manifest: Manifest) -> tuple[tuple[SegmentRef, ...], tuple[SegmentRef, ...]]:
@@ -245,7 +245,7 @@ def plan_index(
     records: Sequence[Record] = (),
     nonce: str,
     key: bytes | None = None,
-) -> Plan:
+) -> CommitPlan:
     """An index of ``listed``, a run of which may become one segment; ``kept`` follow it directly."""
     drafts: list[Draft] = []
     if run is not None:
@@ -254,4 +254,4 @@ def plan_index(
         listed = (*listed[: run[0]], ref, *listed[run[1] :])
     drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
     changed = manifest.next(nonce, index=drafts[-1].ref, segments=kept)
-    return Plan(tuple(drafts), changed, encode_manifest(changed, key))
+    return CommitPlan(tuple(drafts), changed, encode_manifest(changed, key))

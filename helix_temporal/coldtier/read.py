@@ -12,7 +12,7 @@ from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFo
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
-from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
 
 Run = tuple[int, tuple[Record, ...]]
 """Consecutive messages and the position of the first."""
@@ -35,7 +35,7 @@ class _Source:
     archive: Manifest | None = None
 
 
-class Reading:
+class TieredReads:
     """The read half of the tiered thread store."""
 
     def __init__(self, hot: HotTier, archive: Archive) -> None:
@@ -66,7 +66,7 @@ class Reading:
             archive.adapter, archive.size,
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> Page:
+    async def read(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
         incomplete = ""
@@ -104,7 +104,7 @@ class Reading:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         return _Source(None, archive)
 
-    async def _page(self, request: ReadPage, source: "_Source") -> Page:
+    async def _page(self, request: ReadPage, source: "_Source") -> MessagePage:
         if source.header is not None and request.start < source.header.base.position:
             await self._archived(request.thread_id, source)
         header, archive = source.header, source.archive or Manifest(request.thread_id)

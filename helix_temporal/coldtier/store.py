@@ -14,9 +14,9 @@ from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
 from helix_temporal.coldtier.opening import MendedHot, Opening
 from helix_temporal.coldtier.plan import DIRECT_MAX
-from helix_temporal.coldtier.read import Reading
+from helix_temporal.coldtier.read import TieredReads
 from helix_temporal.coldtier.upkeep import Upkeep
-from helix_temporal.coldtier.zeitlich import LegacySource, Migration
+from helix_temporal.coldtier.zeitlich import LegacySource, ZeitlichMigration
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores.protocols.hot import (
@@ -34,9 +34,9 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
+    MessagePage,
     OpenedThread,
     OpenThread,
-    Page,
     Progress,
     ReadPage,
     ThreadFacts,
@@ -142,7 +142,7 @@ class Windows:
     turns would otherwise read what lies before them, bodies and all, for their ids.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: TieredReads) -> None:
         self._reading = reading
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
@@ -265,10 +265,10 @@ class TieredThreads:
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
         self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
-        self._reading = Reading(hot, self._archive)
+        self._reading = TieredReads(hot, self._archive)
         self._windows = Windows(self._reading)
         self._forking = Forking(self._archive, self._flushing)
-        self._migration = Migration(hot, self._archive, self._flushing, legacy)
+        self._migration = ZeitlichMigration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
         self.payloads = BlobPayloads(self._archive)
 
@@ -317,7 +317,7 @@ class TieredThreads:
             return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
         raise _unsteady(thread_id)
 
-    async def read(self, request: ReadPage) -> Page:
+    async def read(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`."""
         try:
             return await self._reading.read(request)

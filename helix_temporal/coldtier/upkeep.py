@@ -16,7 +16,7 @@ from helix_temporal.blobs import BlobInfo
 from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
 from helix_temporal.coldtier.flush import back_off
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
-from helix_temporal.coldtier.plan import Plan, mergeable, overflow, plan_index, plan_merge
+from helix_temporal.coldtier.plan import CommitPlan, mergeable, overflow, plan_index, plan_merge
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
@@ -193,7 +193,7 @@ class Upkeep:
 
     async def _next(
         self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
-    ) -> Plan | None:
+    ) -> CommitPlan | None:
         """The next merge; ``listing`` looks for one among the indexed segments, too."""
         nonce, key, head = self._archive.nonce(), self._archive.key, manifest.head.position
         run = mergeable(manifest.segments, head, max_bytes)

@@ -23,7 +23,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import EMPTY, Record, head_after, size_of
 from helix_temporal.stores.paging import Bounds, finish_page, trim
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotTier, PageRange
-from helix_temporal.stores.protocols.threads import Page, ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
 
 MAX_V1_BYTES: Final = 256 * 1024 * 1024
 """What a snapshot may expand to, unless told otherwise."""
@@ -220,7 +220,7 @@ def _not_the_one(key: str) -> LegacyWriterActiveError:
 TRIES: Final = 20
 
 
-class Migration:
+class ZeitlichMigration:
     """The version 1 half of the tiered thread store."""
 
     def __init__(
@@ -295,7 +295,7 @@ class Migration:
             1 if old.slice else 0, old.adapter, size_of(old.records),
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> Page | None:
+    async def read(self, request: ReadPage) -> MessagePage | None:
         """As `ThreadStore.read`, of a snapshot that was not taken over yet; None if there is none."""
         old = await self._unseen(request.thread_id)
         if old is None:

@@ -10,7 +10,7 @@ class ReplyError(Exception):
     """The server answered with an error."""
 
 
-class Connection:
+class RespConnection:
     """One blocking connection; use it as a context manager."""
 
     def __init__(self, host: str, port: int, *, timeout: float = 5.0) -> None:

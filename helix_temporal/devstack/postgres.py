@@ -12,11 +12,11 @@ from helix_temporal.devstack import processes, programs, servers
 from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import Account, Program, last_lines
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.devstack.servers import LocalServer, Place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace
 
 USER: Final = "postgres"
 
-SOURCE: Final = programs.Source(
+SOURCE: Final = programs.ProgramSource(
     server="PostgreSQL",
     program="postgres",
     variable="HELIX_POSTGRES_BINARY",
@@ -36,7 +36,7 @@ class PostgresEndpoint:
     dsn: str
 
 
-def start(place: Place, *, port: int | None = None) -> tuple[PostgresEndpoint, LocalServer]:
+def start(place: ServerPlace, *, port: int | None = None) -> tuple[PostgresEndpoint, LocalServer]:
     """Create the database where there is none, start the server and wait until it takes sessions.
 
     Raises:
@@ -75,7 +75,7 @@ def start(place: Place, *, port: int | None = None) -> tuple[PostgresEndpoint, L
     return PostgresEndpoint(f"postgresql://{USER}@127.0.0.1:{port}/postgres"), server
 
 
-def _create(place: Place, binaries: Path, data: Path, account: Account | None) -> None:
+def _create(place: ServerPlace, binaries: Path, data: Path, account: Account | None) -> None:
     shutil.rmtree(data, ignore_errors=True)
     program = Program(
         name="initdb",

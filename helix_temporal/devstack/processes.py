@@ -56,7 +56,7 @@ class Program:
         return self.directory / f"{self.name}.log"
 
 
-class Supervisor:
+class ServerSupervisor:
     """Owns servers; all end with it, with this process, or on `close`.
 
     Safe to use from several threads, one command at a time.

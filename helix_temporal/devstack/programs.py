@@ -19,7 +19,7 @@ from helix_temporal.devstack.errors import PortTakenError, ServerMissingError
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProgramSource:
     """How one server can be had.
 
     Attributes:
@@ -41,7 +41,7 @@ class Source:
     others: tuple[str, ...]
 
 
-def find(source: Source, environment: Mapping[str, str]) -> Path:
+def find(source: ProgramSource, environment: Mapping[str, str]) -> Path:
     """The program to run.
 
     Raises:

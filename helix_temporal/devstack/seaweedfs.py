@@ -9,7 +9,7 @@ from typing import Final
 from helix_temporal.devstack import programs, servers
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.devstack.servers import LocalServer, Place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace
 
 BUCKET: Final = "helix"
 REGION: Final = "us-east-1"
@@ -19,7 +19,7 @@ READER_ACCESS_KEY: Final = "helix-reader"
 """May read the bucket but not write to it; for tests of refused access."""
 READER_SECRET_KEY: Final = "helix-reader-only"  # noqa: S105 — listens on this host only
 
-SOURCE: Final = programs.Source(
+SOURCE: Final = programs.ProgramSource(
     server="S3 (SeaweedFS)",
     program="weed",
     variable="HELIX_WEED_BINARY",
@@ -55,7 +55,7 @@ class S3Endpoint:
     secret_key: str | None
 
 
-def start(place: Place, *, port: int | None = None) -> tuple[S3Endpoint, LocalServer]:
+def start(place: ServerPlace, *, port: int | None = None) -> tuple[S3Endpoint, LocalServer]:
     """Start it and wait until the bucket takes a signed PUT.
 
     Raises:

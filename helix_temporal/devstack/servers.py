@@ -23,7 +23,7 @@ from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import (
     Account,
     Program,
-    Supervisor,
+    ServerSupervisor,
     blocking_directory,
     last_lines,
     unprivileged_account,
@@ -35,7 +35,7 @@ _POSTGRES_PROTOCOL: Final = 196608
 
 
 def wait_until_ready(
-    supervisor: Supervisor, program: Program, is_ready: Callable[[], bool], *, seconds: float = 60.0
+    supervisor: ServerSupervisor, program: Program, is_ready: Callable[[], bool], *, seconds: float = 60.0
 ) -> None:
     """Wait for a started program to answer.
 
@@ -59,7 +59,7 @@ def wait_until_ready(
 def redis_answers(host: str, port: int) -> bool:
     """Whether ``PING`` is answered; not yet while data are being loaded."""
     try:
-        with _resp.Connection(host, port) as connection:
+        with _resp.RespConnection(host, port) as connection:
             return connection.ask("PING") == "PONG"
     except (OSError, _resp.ReplyError):
         return False
@@ -152,7 +152,7 @@ def bucket_answers(endpoint: str, bucket: str, signer: Signer) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerPlace:
     """Where servers are started.
 
     Attributes:
@@ -161,7 +161,7 @@ class Place:
         environment: May name programs (``HELIX_VALKEY_BINARY``) and holds ``PATH``.
     """
 
-    supervisor: Supervisor
+    supervisor: ServerSupervisor
     directory: Path
     keeps_data: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Place:
 class LocalServer:
     """A server that can be stopped, killed and started again at the same port with the same data."""
 
-    def __init__(self, supervisor: Supervisor, program: Program, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, supervisor: ServerSupervisor, program: Program, is_ready: Callable[[], bool]) -> None:
         self._supervisor = supervisor
         self._program = program
         self._is_ready = is_ready
@@ -237,19 +237,19 @@ class LocalServer:
 
 
 @contextmanager
-def open_place(directory: Path | None, environment: Mapping[str, str] | None) -> Iterator[Place]:
+def open_place(directory: Path | None, environment: Mapping[str, str] | None) -> Iterator[ServerPlace]:
     """Where to start servers; they are stopped at the end, and a temporary directory is removed."""
     given = environment if environment is not None else {"PATH": os.defpath}
     if directory is None:
         temporary = Path(tempfile.mkdtemp(prefix="helix-", dir=_temporary_root()))
         # A server that runs under another account must get through to its own directory.
         temporary.chmod(0o711)
-        with Supervisor(temporary) as supervisor:
-            yield Place(supervisor, temporary, environment=given)
+        with ServerSupervisor(temporary) as supervisor:
+            yield ServerPlace(supervisor, temporary, environment=given)
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        with _only_user(directory), Supervisor() as supervisor:
-            yield Place(supervisor, directory.resolve(), keeps_data=True, environment=given)
+        with _only_user(directory), ServerSupervisor() as supervisor:
+            yield ServerPlace(supervisor, directory.resolve(), keeps_data=True, environment=given)
 
 
 def _temporary_root() -> Path:

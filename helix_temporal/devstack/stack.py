@@ -15,7 +15,7 @@ from helix_temporal.devstack.errors import ServerMissingError, ServerStartError
 from helix_temporal.devstack.postgres import PostgresEndpoint
 from helix_temporal.devstack.programs import Ports
 from helix_temporal.devstack.seaweedfs import REGION, S3Endpoint
-from helix_temporal.devstack.servers import LocalServer, Place, open_place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace, open_place
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.devstack.valkey import RedisEndpoint
 
@@ -129,7 +129,7 @@ class Stack:
     Services are started by `ensure`, also later and from several threads, and each only once.
     """
 
-    def __init__(self, place: Place, ports: Ports, on_ready: Ready) -> None:
+    def __init__(self, place: ServerPlace, ports: Ports, on_ready: Ready) -> None:
         self._place = place
         self._ports = ports
         self._on_ready = on_ready

@@ -9,9 +9,9 @@ from typing import Final
 from helix_temporal.devstack import programs, servers
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.devstack.servers import LocalServer, Place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace
 
-SOURCE: Final = programs.Source(
+SOURCE: Final = programs.ProgramSource(
     server="Temporal",
     program="temporal",
     variable="HELIX_TEMPORAL_BINARY",
@@ -21,7 +21,7 @@ SOURCE: Final = programs.Source(
     others=("temporal",),
 )
 
-TEST_SERVER: Final = programs.Source(
+TEST_SERVER: Final = programs.ProgramSource(
     server="Temporal's test server",
     program="temporal-test-server",
     variable="HELIX_TEMPORAL_TEST_SERVER_BINARY",
@@ -64,7 +64,7 @@ def arguments(dynamic_config: Mapping[str, str] = DYNAMIC_CONFIG) -> list[str]:
 
 
 def start(
-    place: Place, *, port: int | None = None, ui_port: int | None = None, extra: Sequence[str] = ()
+    place: ServerPlace, *, port: int | None = None, ui_port: int | None = None, extra: Sequence[str] = ()
 ) -> tuple[TemporalEndpoint, LocalServer]:
     """Start it and wait until the namespace ``default`` answers.
 

@@ -14,7 +14,7 @@ from helix_temporal.devstack import _resp, programs, servers
 from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.devstack.servers import LocalServer, Place, open_place
+from helix_temporal.devstack.servers import LocalServer, ServerPlace, open_place
 
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _SLOTS: Final = 16384
@@ -29,7 +29,7 @@ def _wheel_directory() -> str:
     return f"linux-{_MACHINES.get(machine, machine)}"
 
 
-SOURCE: Final = programs.Source(
+SOURCE: Final = programs.ProgramSource(
     server="Redis (Valkey)",
     program="valkey-server",
     variable="HELIX_VALKEY_BINARY",
@@ -50,7 +50,7 @@ class RedisEndpoint:
 class Valkey(LocalServer):
     """One Valkey server."""
 
-    def __init__(self, place: Place, program: Program, port: int) -> None:
+    def __init__(self, place: ServerPlace, program: Program, port: int) -> None:
         super().__init__(place.supervisor, program, partial(servers.redis_answers, "127.0.0.1", port))
         self.port = port
 
@@ -61,12 +61,12 @@ class Valkey(LocalServer):
 
     def ask(self, *words: str | int) -> _resp.Reply:
         """Send one command, for tests that have no driver at hand."""
-        with _resp.Connection("127.0.0.1", self.port) as connection:
+        with _resp.RespConnection("127.0.0.1", self.port) as connection:
             return connection.ask(*words)
 
 
 def start(
-    place: Place,
+    place: ServerPlace,
     *,
     name: str = "valkey",
     port: int | None = None,
@@ -136,7 +136,7 @@ def start_valkey_cluster(*, environment: Mapping[str, str] | None = None) -> Ite
         yield start_cluster(place)
 
 
-def start_cluster(place: Place) -> list[Valkey]:
+def start_cluster(place: ServerPlace) -> list[Valkey]:
     """Start three primaries, join them, and wait until each sees the whole cluster."""
     bus_ports = [free_port() for _ in range(_PRIMARIES)]
     nodes = [

@@ -67,7 +67,7 @@ from helix_temporal.stores.protocols.storage import SessionStorage
 from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.calls import ToolFailedError, late
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
@@ -257,7 +257,7 @@ async def run_turn(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
     handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
-    talk = Conversation(request, handle, agent.facts(), tracing_context=trace)
+    talk = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
     turn = Turn(calls, talk, number=_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])

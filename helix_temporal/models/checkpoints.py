@@ -228,7 +228,7 @@ class RunChange(StoredModel):
     error: ErrorInfo | None = None
 
 
-class RunStarted(StoredModel):
+class RunRecorded(StoredModel):
     """The run was recorded and is the session's current one."""
 
     ok: Literal[True] = True

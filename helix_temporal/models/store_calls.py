@@ -17,7 +17,7 @@ from helix_temporal.models.checkpoints import (
     NewRun,
     Run,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStartRefused,
     StagedChange,
     StagedRow,
@@ -406,7 +406,7 @@ class StartRunInput(SessionCall):
 class StartRunResult(Model):
     """The run, or why it was not started."""
 
-    outcome: RunStarted | RunStartRefused
+    outcome: RunRecorded | RunStartRefused
 
 
 class UpdateRunInput(SessionCall):

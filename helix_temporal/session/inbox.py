@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Outcome:
+class TurnOutcome:
     """What becomes of one turn: set once, for everybody who waits for that turn."""
 
     result: AskResult | None = None
@@ -59,9 +59,9 @@ class Inbox:
         self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
         self.told: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
-        self.turn = Outcome()
+        self.turn = TurnOutcome()
         """Of the turn under way, or of the next one."""
-        self._turns: OrderedDict[str, Outcome] = OrderedDict()
+        self._turns: OrderedDict[str, TurnOutcome] = OrderedDict()
         self._held = False
 
     def __len__(self) -> int:
@@ -220,7 +220,7 @@ class Inbox:
         while len(self._turns) > REMEMBERED_CALLS:
             self._turns.popitem(last=False)
 
-    def turn_of(self, call: str) -> Outcome | None:
+    def turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn whose call it is; None where this execution did not have that turn."""
         return self._turns.get(call)
 
@@ -231,7 +231,7 @@ class Inbox:
             if answer is not None:
                 self._remember(entry.message.id, answer)
         self._taken = {}
-        self.turn.result, self.turn = result, Outcome()
+        self.turn.result, self.turn = result, TurnOutcome()
 
     def _remember(self, message_id: str, answer: AnswerRef) -> None:
         self._answered[message_id] = answer

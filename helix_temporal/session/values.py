@@ -15,7 +15,7 @@ _NONE: Final = object()
 
 
 @dataclass(slots=True)
-class Known:
+class StoredValues:
     """What the session knows to be stored.
 
     Attributes:
@@ -27,9 +27,9 @@ class Known:
     stale: bool = False
 
     @staticmethod
-    def of(values: Mapping[str, Any] | None, *, stale: bool = False) -> "Known":
+    def of(values: Mapping[str, Any] | None, *, stale: bool = False) -> "StoredValues":
         """A copy: the application may change what lies within its values."""
-        return Known(deepcopy(dict(values or {})), stale)
+        return StoredValues(deepcopy(dict(values or {})), stale)
 
     def changed(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
@@ -46,14 +46,14 @@ class Values:
     """The application's values, and what is known to be stored of them."""
 
     now: dict[str, Any] = field(default_factory=dict)
-    known: Known = field(default_factory=Known)
+    known: StoredValues = field(default_factory=StoredValues)
 
     @staticmethod
     def of(carried: Carried | None) -> "Values":
         """At the start of a run."""
         if carried is None:
             return Values()
-        known = Known.of(carried.saved_values, stale=carried.stale_values)
+        known = StoredValues.of(carried.saved_values, stale=carried.stale_values)
         return Values(dict(carried.values or {}), known)
 
     def unsaved(self) -> dict[str, Any] | None:

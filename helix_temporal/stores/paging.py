@@ -12,7 +12,7 @@ from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.base import check_text, dumps
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.threads import Page, ReadPage
+from helix_temporal.stores.protocols.threads import MessagePage, ReadPage
 
 MAX_LIMIT: Final = 10_000
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
@@ -68,7 +68,9 @@ def trim(first: int, records: Sequence[Record], wanted: PageRange) -> tuple[int,
     return first, tuple(records[:count])
 
 
-async def finish_page(request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int) -> Page:
+async def finish_page(
+    request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int
+) -> MessagePage:
     """Read a page and, unless told otherwise, whole steps at both ends of what it gives."""
     first, records = await fetch(
         bounds.start, bounds.stop, request.limit, request.max_bytes, request.backward
@@ -79,7 +81,7 @@ async def finish_page(request: ReadPage, bounds: Bounds, fetch: Fetch, head: Hea
         else:
             records = await _extend_on(first, records, bounds.end, fetch)
     last = first + len(records)
-    return Page(
+    return MessagePage(
         first=first,
         records=records,
         before=first if first > 0 and records else None,

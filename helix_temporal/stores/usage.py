@@ -41,7 +41,7 @@ _EXACT: Final = Context(prec=200)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UsageFilter:
     """Which entries; None means that anything will do."""
 
     kinds: frozenset[str] | None = None
@@ -67,7 +67,7 @@ class Wanted:
         )
 
 
-def chosen(entries: Iterable[UsageEntry], wanted: Wanted) -> list[UsageEntry]:
+def chosen(entries: Iterable[UsageEntry], wanted: UsageFilter) -> list[UsageEntry]:
     """Those that match, in the order of all listings: by time, then session, then id."""
     found = [entry for entry in entries if wanted.matches(entry)]
     return sorted(found, key=lambda entry: (entry.timestamp, entry.session_id, entry.id))
@@ -114,7 +114,7 @@ def agent_types(bodies: Iterable[bytes]) -> set[str]:
 
 def of_session(
     session_id: str, kinds: Collection[UsageKind] | None, steps: StepRange | None, run_id: str | None
-) -> Wanted:
+) -> UsageFilter:
     """What `UsageStore.get_entries` is asked for.
 
     Raises:
@@ -122,7 +122,7 @@ def of_session(
     """
     steps = steps or StepRange()
     _in_order(steps.min, steps.max, "step_range")
-    return Wanted(
+    return UsageFilter(
         kinds=_kinds(kinds),
         session_id=validate_id(session_id, "session id"),
         run_id=None if run_id is None else validate_id(run_id, "run id"),
@@ -131,14 +131,14 @@ def of_session(
     )
 
 
-def of_query(query: UsageQuery) -> Wanted:
+def of_query(query: UsageQuery) -> UsageFilter:
     """What `UsageStore.query_usage` is asked for.
 
     Raises:
         InvalidRequestError: An argument is not acceptable.
     """
     _in_order(query.since, query.until, "since and until")
-    return Wanted(
+    return UsageFilter(
         kinds=_kinds(query.kinds),
         session_id=query.session_id,
         run_id=query.run_id,
@@ -283,12 +283,12 @@ class UsageLedger(ABC):
 
     @abstractmethod
     async def _of_session(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         """Entries of one session that match, in order."""
 
     @abstractmethod
-    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+    async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         """Entries of all sessions that match, in order, and how many there are in all."""
 
     @abstractmethod
@@ -327,7 +327,9 @@ class UsageLedger(ABC):
         found: dict[str, list[UsageEntry]] = {}
         level = [validate_id(session_id, "session id")]
         while level:
-            entries = await asyncio.gather(*(self._of_session(each, Wanted(), None, 0) for each in level))
+            entries = await asyncio.gather(
+                *(self._of_session(each, UsageFilter(), None, 0) for each in level)
+            )
             found.update(zip(level, entries, strict=True))
             below = descendants(entry for each in entries for entry in each)
             level = [each for each in below if each not in found] if include_sub_agents else []

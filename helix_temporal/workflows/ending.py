@@ -19,7 +19,7 @@ from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.models.waiting import AnsweredCall, KnownCall, Suspension
 from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows.opening import Conversation, opens_again, reopen
+from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen
 
 _SAVES: Final = 3
 _SAVED_AGAIN: Final = "saved-again"
@@ -94,7 +94,7 @@ class Finaliser:
         self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
         self.committed = 0
 
-    async def run(self, talk: Conversation, ending: "Ending") -> tuple[Receipt, ...]:
+    async def run(self, talk: CurrentThread, ending: "Ending") -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
@@ -120,7 +120,7 @@ class Finaliser:
             return True
         return ending.run_id is not None and workflow.patched("helix-end-is-told")
 
-    async def _open(self, talk: Conversation, heads: ReopenHeads) -> Receipt:
+    async def _open(self, talk: CurrentThread, heads: ReopenHeads) -> Receipt:
         """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
         request, seed, before = opens_again(talk, heads), talk.seed(), talk.handle
         receipt, opened = await self._done("open", lambda: self._calls.start_open(request))
@@ -130,7 +130,7 @@ class Finaliser:
                 talk.went_on(before.head.position, before.epoch)
         return receipt
 
-    async def _save(self, talk: Conversation, ending: "Ending") -> Receipt:
+    async def _save(self, talk: CurrentThread, ending: "Ending") -> Receipt:
         cut = self._calls.children.taken_cut()
         told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
@@ -148,7 +148,7 @@ class Finaliser:
             talk.handle = talk.handle.model_copy(update=update)
         return receipt
 
-    async def _flush(self, talk: Conversation, ending: "Ending") -> list[Receipt]:
+    async def _flush(self, talk: CurrentThread, ending: "Ending") -> list[Receipt]:
         """Archive; a state that was lost between its save and this is saved again."""
         receipts: list[Receipt] = []
         for _ in range(_SAVES):
@@ -160,7 +160,7 @@ class Finaliser:
             receipts.append(await self._save(talk, ending))
         return receipts
 
-    async def _flush_once(self, talk: Conversation, ending: "Ending") -> Receipt:
+    async def _flush_once(self, talk: CurrentThread, ending: "Ending") -> Receipt:
         fields: dict[str, Any] = {"ends": False} if ending.stays else {}
         if ending.in_slice:
             fields["slice_version"] = talk.handle.slice_version
@@ -177,7 +177,7 @@ class Finaliser:
         self.committed = flushed.committed
         return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
 
-    async def _evict(self, talk: Conversation) -> Receipt:
+    async def _evict(self, talk: CurrentThread) -> Receipt:
         request = ThreadEpochInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
         receipt, evicted = await self._done("evict", lambda: self._calls.start_evict(request))
         if evicted is None:
@@ -225,7 +225,7 @@ class Finaliser:
         return Receipt(name=name, ok=True), result
 
 
-async def catch_up(calls: TemporalCalls, talk: Conversation, *, at_rest: bool) -> None:
+async def catch_up(calls: TemporalCalls, talk: CurrentThread, *, at_rest: bool) -> None:
     """Try once to archive what an earlier flush left; it is tried again if that fails.
 
     Where the messages are gone, the thread is opened again ``at_rest``: what is lost is known then.
@@ -242,7 +242,7 @@ async def catch_up(calls: TemporalCalls, talk: Conversation, *, at_rest: bool) -
             await _open_after_loss(calls, talk)
 
 
-async def _open_after_loss(calls: TemporalCalls, talk: Conversation) -> None:
+async def _open_after_loss(calls: TemporalCalls, talk: CurrentThread) -> None:
     try:
         await reopen(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
     except (ActivityError, errors.HelixError) as error:

@@ -68,12 +68,12 @@ from helix_temporal.models.waiting import (
     check_outcome,
     is_message_ref,
 )
-from helix_temporal.session.inbox import Entry, Inbox, Outcome
+from helix_temporal.session.inbox import Entry, Inbox, TurnOutcome
 from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import describe
-from helix_temporal.workflows.opening import Conversation, open_conversation, remembered_if_unclear, reopen
+from helix_temporal.workflows.opening import CurrentThread, open_conversation, remembered_if_unclear, reopen
 from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -139,7 +139,7 @@ class Rewinds:
 
 
 async def carry_out(
-    calls: TemporalCalls, talk: Conversation, inbox: Inbox, rewind: PendingRewind
+    calls: TemporalCalls, talk: CurrentThread, inbox: Inbox, rewind: PendingRewind
 ) -> OpenSessionResult | None:
     """Cut the thread as asked, and let what is asked anew wait for the next turn.
 
@@ -173,7 +173,7 @@ async def carry_out(
     return opened or reopened
 
 
-def _as_it_stands(talk: Conversation) -> ReopenHeads:
+def _as_it_stands(talk: CurrentThread) -> ReopenHeads:
     return ReopenHeads(known=talk.head, turn_start=talk.head)
 
 
@@ -193,7 +193,7 @@ class _Plan:
         return self.found.record.to if self.found.done else self.found.to
 
 
-async def _plan(calls: TemporalCalls, talk: Conversation, request: TakeBackRequest) -> _Plan:
+async def _plan(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest) -> _Plan:
     wanted = PlanTakeBackInput(
         session_id=talk.request.session_id,
         thread_id=talk.request.thread_id,
@@ -204,7 +204,7 @@ async def _plan(calls: TemporalCalls, talk: Conversation, request: TakeBackReque
 
 
 async def _cut(
-    calls: TemporalCalls, talk: Conversation, request: TakeBackRequest, plan: _Plan
+    calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest, plan: _Plan
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
     changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
@@ -280,7 +280,7 @@ class Live:
     stopping: Literal["interrupt", "abort"] | None = None
     below: ChildWaits = field(default_factory=ChildWaits)
     close: bool = False
-    talk: Conversation | None = None
+    talk: CurrentThread | None = None
     turn: Turn | None = None
     turn_start: Head = EMPTY
     turn_task: "asyncio.Task[TurnResult] | None" = None
@@ -327,7 +327,7 @@ class Live:
         self.exit, self.status = reason, status
 
     @property
-    def open(self) -> Conversation:
+    def open(self) -> CurrentThread:
         """The open thread."""
         assert self.talk is not None
         return self.talk
@@ -981,7 +981,7 @@ class Submissions:
             return SubmitReply()
         return SubmitReply(submission=submission, result=result)
 
-    def _turn_of(self, call: str) -> Outcome | None:
+    def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
         live = self._live
         under_way = live.turn is not None or live.waits.turn is not None

@@ -42,7 +42,7 @@ class SessionHooks:
     after_user_message: Callable[[Any], Any] | None = None
 
 
-class Hooks:
+class HookRunner:
     """Runs whichever hooks there are; the workflow's own first."""
 
     def __init__(self, calls: TemporalCalls, functions: SessionHooks) -> None:
@@ -91,7 +91,7 @@ def _reason(error: Exception) -> str:
 class Events:
     """Builds the events of one session, for those hooks that want them."""
 
-    def __init__(self, input: SessionInput, live: Live, hooks: Hooks) -> None:
+    def __init__(self, input: SessionInput, live: Live, hooks: HookRunner) -> None:
         self._input, self._live, self._hooks = input, live, hooks
 
     async def started(self, *, created: bool) -> None:

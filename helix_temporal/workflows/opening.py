@@ -42,7 +42,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Conversation:
+class CurrentThread:
     """An open thread as the workflow knows it; outlives turns, changed only here.
 
     Attributes:
@@ -82,7 +82,7 @@ class Conversation:
     @classmethod
     def of(
         cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int], seed: Callable[[], int]
-    ) -> "Conversation":
+    ) -> "CurrentThread":
         """That of the run before."""
         return cls(
             request,
@@ -224,7 +224,7 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
 
 
 async def reopen(
-    calls: Calls, talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+    calls: Calls, talk: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionResult:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
 
@@ -243,7 +243,7 @@ async def reopen(
 
 
 def opens_again(
-    talk: Conversation, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+    talk: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionInput:
     """The request of an open that goes on with what this execution knows."""
     talk.catches_up = talk.catches_up or talk.opened_by_another_run
@@ -262,7 +262,7 @@ def opens_again(
 
 
 @contextmanager
-def remembered_if_unclear(calls: Calls, talk: Conversation, heads: ReopenHeads) -> Iterator[None]:
+def remembered_if_unclear(calls: Calls, talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
     """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
     seed = talk.seed()
     try:

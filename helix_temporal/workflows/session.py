@@ -35,7 +35,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import Entry
-from helix_temporal.session.values import Known, Values, taken
+from helix_temporal.session.values import StoredValues, Values, taken
 from helix_temporal.workflows.calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, cancels, is_cancelled
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe, is_lost
@@ -48,8 +48,8 @@ from helix_temporal.workflows.handlers import (
     carry_out,
     without_turn,
 )
-from helix_temporal.workflows.hooks import Events, Hooks, SessionHooks, ask_result
-from helix_temporal.workflows.opening import Conversation, open_conversation, reopen, thread_of
+from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
+from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen, thread_of
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -198,7 +198,7 @@ class Serving:
     async def _followed(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
-        live, before = self._live, Known.of(self._values.now)
+        live, before = self._live, StoredValues.of(self._values.now)
         live.turn_start, live.turn_task = start, task
         try:
             result = await task
@@ -229,7 +229,7 @@ class Serving:
             self._values.known = before
         if turn.promoted is not None:
             self._values.now = taken(self._values.now, before.saved, turn.promoted)
-            self._values.known = Known.of(turn.promoted, stale=True)
+            self._values.known = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             live.status = Status.SUSPENDED
             live.goes()
@@ -338,7 +338,7 @@ class AgentSession:
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
         self._live = Live.of(input, workflow.now())
-        self._events = Events(input, self._live, Hooks(self._calls, hooks or SessionHooks()))
+        self._events = Events(input, self._live, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(self._live, self._calls, self._events, self._values)
         self._cancels = 0
@@ -426,7 +426,7 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = Conversation.of(request, carried, now_ms, workflow.random_seed)
+            self._live.talk = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
             self._live.lost = carried.lost
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
@@ -451,7 +451,7 @@ class AgentSession:
         settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
-        self._live.talk = Conversation(
+        self._live.talk = CurrentThread(
             request.model_copy(update=settled),
             opened.handle,
             opened.facts,
@@ -466,7 +466,7 @@ class AgentSession:
         self._live.inbox.put_first(opened.under_way)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
-        self._values.known = Known.of(opened.values, stale=opened.stale_values)
+        self._values.known = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
         self._live.waits.remember(opened.answered)
         if opened.suspended is not None:
@@ -545,7 +545,7 @@ class AgentSession:
         opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
-            self._values.known = Known.of(self.values, stale=opened.stale_values)
+            self._values.known = StoredValues.of(self.values, stale=opened.stale_values)
         if opened is not None:
             self._live.drop_suspended()
             self._calls.children.dismiss(self._live.open.request)

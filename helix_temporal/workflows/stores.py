@@ -16,7 +16,7 @@ from helix_temporal.models.checkpoints import (
     PromoteResult,
     Run,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStartRefused,
     StagedChange,
     StagedRow,
@@ -440,7 +440,7 @@ class SessionStoreCalls(FencedCalls):
         *,
         expect_current_run: str | None = None,
         expect_status: Collection[SessionStatus] = tuple(SessionStatus),
-    ) -> RunStarted | RunStartRefused:
+    ) -> RunRecorded | RunStartRefused:
         """As `SessionStore.start_run`."""
         request = StartRunInput(
             session_id=session_id,

@@ -36,13 +36,13 @@ from helix_temporal.models.steps import (
 from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
 from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heeding, is_cancelled
-from helix_temporal.workflows.opening import Conversation, reopen, thread_of
+from helix_temporal.workflows.opening import CurrentThread, reopen, thread_of
 
 _ADDED: Final = "tools-added-since"
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
 
 
-class Step(Protocol):
+class StepCalls(Protocol):
     """The calls of a step, as far as they have results."""
 
     @property
@@ -71,7 +71,7 @@ class ToolCalls:
     """
 
     def __init__(
-        self, calls: Calls, conversation: Conversation, number: int, step: Callable[[], int]
+        self, calls: Calls, conversation: CurrentThread, number: int, step: Callable[[], int]
     ) -> None:
         self._calls, self._talk, self._number, self._step = calls, conversation, number, step
         self.usage = Usage()
@@ -88,7 +88,7 @@ class ToolCalls:
         facts = (self._talk.facts.tool(call.name) for call in result.calls)
         return any(each is not None and each.kind == "agent" for each in facts)
 
-    async def until_quiet(self, run_id: str, result: RunStepResult, step: Step) -> None:
+    async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
         news, running = step.sleepers.news, dict[int, asyncio.Task[ToolResult | ChildWait]]()
         try:
@@ -280,7 +280,7 @@ class Turn:
     def __init__(
         self,
         calls: Calls,
-        conversation: Conversation,
+        conversation: CurrentThread,
         *,
         number: int,
         max_steps: int,

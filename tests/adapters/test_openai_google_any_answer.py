@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helix_temporal.adapters._answers import as_json
-from helix_temporal.adapters.google import Answer as GeminiAnswer
+from helix_temporal.adapters.google import GoogleAnswer as GeminiAnswer
 from helix_temporal.adapters.google import wire_contents, wire_parts
-from helix_temporal.adapters.openai_chat import Answer as ChatAnswer
-from helix_temporal.adapters.openai_chat import wire_messages
+from helix_temporal.adapters.openai_chat import ChatAnswer, wire_messages
 from helix_temporal.adapters.openai_responses import read_response, wire_input
 from helix_temporal.models.agents import ModelResponse
 from helix_temporal.models.messages import Message

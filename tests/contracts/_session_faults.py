@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis, RedisCluster
 
 from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres.adapter import Row
+from helix_temporal.stores.postgres.adapter import DatabaseRow
 from helix_temporal.stores.protocols.session_records import SessionRecords
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from tests.contracts._session_crashes import Faults
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def breaking_records(inner: SessionRecords, faults: Faults) -> SessionRecords:
     return records  # type: ignore[no-any-return]
 
 
-class BreakingConnection(Connection):
+class BreakingConnection(RedisConnection):
     """A Redis connection: breaks off before or after each command and script."""
 
     faults: Faults
@@ -68,7 +68,7 @@ class BreakingExecutor:
         """As the inner one."""
         return await self._point(self._inner.fetch(query, *args, timeout=timeout))
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """As the inner one."""
         return await self._point(self._inner.fetchrow(query, *args, timeout=timeout))
 

@@ -30,7 +30,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecord,
     SessionRow,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.testing.builders import a_header, an_id, opened
 from tests import _postgres
@@ -80,7 +80,7 @@ WHOLE = st.one_of(
     st.tuples(st.sampled_from(IN_FULL), st.just("")), st.tuples(st.sampled_from(GROUPED), GROUPS)
 )
 WANTED = st.builds(
-    Wanted,
+    WantedRecords,
     keys=st.lists(NAMES, max_size=4).map(tuple),
     groups=st.lists(WHOLE, max_size=3, unique=True).map(tuple),
     newest=st.lists(st.sampled_from(ORDERED), max_size=2, unique=True).map(tuple),
@@ -197,7 +197,7 @@ class _SameAnswers(RuleBasedStateMachine):
 
     def look(self, session_id: str) -> None:
         """Both must hold the same."""
-        everything = Wanted(groups=tuple((kind, "") for kind in IN_FULL))
+        everything = WantedRecords(groups=tuple((kind, "") for kind in IN_FULL))
         view = self.both(lambda place: place.records.view(session_id, everything))
         assert isinstance(view, SessionView)
         self.views[session_id] = view
@@ -283,7 +283,7 @@ class _SameAnswers(RuleBasedStateMachine):
     # -- reads
 
     @rule(session_id=st.sampled_from(SESSIONS), wanted=WANTED)
-    def view(self, session_id: str, wanted: Wanted) -> None:
+    def view(self, session_id: str, wanted: WantedRecords) -> None:
         self.both(lambda place: place.records.view(session_id, wanted))
 
     @rule(

@@ -12,12 +12,12 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
     RecordPage,
+    RecordsCommitted,
     SessionCommit,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import Crowd, talk
@@ -26,19 +26,19 @@ from tests._session_stores import store_over
 from tests._sessions import Place
 from tests.contracts._session_crashes import Faults, break_everywhere
 
-WANTED = Wanted()
+WANTED = WantedRecords()
 
 
 class Racy(MemorySessions):
     """Writes whatever the revision is by now; others run between its view and its commit."""
 
-    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
         """And a pause."""
         view = await super().view(session_id, wanted)
         await asyncio.sleep(0)
         return view
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """Without comparing."""
         return await super().commit(replace(change, revision=self._held(change.session_id).revision))
 
@@ -46,7 +46,7 @@ class Racy(MemorySessions):
 class Forgetful(MemorySessions):
     """Forgets which operations and steps it has done."""
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """Without what tells a repeat."""
         kept = tuple(each for each in change.puts if each.kind not in {RecordKind.OPERATION, RecordKind.STEP})
         return await super().commit(replace(change, puts=kept))
@@ -55,7 +55,7 @@ class Forgetful(MemorySessions):
 class Unfenced(MemorySessions):
     """Does not remember who has written."""
 
-    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
         """As if nobody had."""
         return replace(await super().view(session_id, wanted), max_epoch=0)
 
@@ -65,7 +65,7 @@ class Torn(MemorySessions):
 
     faults = Faults()
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """In two halves."""
         first = await super().commit(replace(change, append=None))
         if first is None or change.append is None:
@@ -79,7 +79,7 @@ class Torn(MemorySessions):
 class Resurrecting(MemorySessions):
     """Keeps the records of what it deletes."""
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """The state goes, and the rest comes back with the next session of this id."""
         held = self._held(change.session_id)
         done = await super().commit(change)
@@ -109,7 +109,7 @@ class Skipping(MemorySessions):
 class Narrow(MemorySessions):
     """Sees one staged change of a step only."""
 
-    async def view(self, session_id: str, wanted: Wanted = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
         """The last one."""
         view = await super().view(session_id, wanted)
         staged = [each for each in view.records if each.kind is RecordKind.STAGED]

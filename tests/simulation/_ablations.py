@@ -13,7 +13,7 @@ from helix_temporal.coldtier import Held, TieredThreads, opening, store
 from helix_temporal.coldtier import flush as decide
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
-from helix_temporal.coldtier.opening import Base, Opening
+from helix_temporal.coldtier.opening import OpenBase, Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.models.sessions import ReopenHeads
@@ -21,9 +21,9 @@ from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Reopen
 from helix_temporal.stores.threads import fences as hot_rules
-from helix_temporal.stores.threads.fences import Place
+from helix_temporal.stores.threads.fences import OpenPlace
 from helix_temporal.stores.threads.operations import HeldThread
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from tests.simulation._run import Verdict, simulate
 from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
@@ -125,8 +125,8 @@ def last_id(shop: Shop) -> Iterator[None]:
 def cut_at_open(shop: Shop) -> Iterator[None]:
     """An open keeps what lies beyond the last finished turn, or beyond what the workflow knows."""
 
-    async def no_cut(self: Opening, request: Any, base: Base) -> Place:
-        return Place(base.head, base.head)
+    async def no_cut(self: Opening, request: Any, base: OpenBase) -> OpenPlace:
+        return OpenPlace(base.head, base.head)
 
     with patch.object(Opening, "_place", no_cut):
         yield
@@ -246,9 +246,9 @@ def committed_stays(shop: Shop) -> Iterator[None]:
     """A re-open cuts at the head that its workflow knows, though more is committed."""
     reopened = Opening._reopened
 
-    async def at_known(self: Opening, reopen: Reopen, base: Base) -> Place:
+    async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
         if reopen.known is not None and await self._holds(base, reopen.known):
-            return Place(await self._after_known(reopen, reopen.known, base), reopen.known)
+            return OpenPlace(await self._after_known(reopen, reopen.known, base), reopen.known)
         return await reopened(self, reopen, base)
 
     with patch.object(Opening, "_reopened", at_known):
@@ -312,7 +312,7 @@ def trim_of_archived(shop: Shop) -> Iterator[None]:
 @contextmanager
 def own_epoch(shop: Shop) -> Iterator[None]:
     """A run that was reset goes on under the epoch of the run before it."""
-    with patch.object(Conversation, "opened_by_another_run", new=False):
+    with patch.object(CurrentThread, "opened_by_another_run", new=False):
         yield
 
 
@@ -331,7 +331,7 @@ def reset_cuts_nothing(shop: Shop) -> Iterator[None]:
 @contextmanager
 def catches_up(shop: Shop) -> Iterator[None]:
     """Only the first open after a reset cuts nothing."""
-    with patch.object(Conversation, "catches_up", new=property(lambda _: False, lambda *_: None)):
+    with patch.object(CurrentThread, "catches_up", new=property(lambda _: False, lambda *_: None)):
         yield
 
 

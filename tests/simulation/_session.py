@@ -21,7 +21,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Worker
 from tests.simulation._world import World
@@ -45,7 +45,7 @@ class Session:
         unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
 
-    talk: Conversation
+    talk: CurrentThread
     ids: Callable[[Head], list[str]]
     inbox: Inbox = field(default_factory=Inbox)
     accepted: int = 0
@@ -63,7 +63,7 @@ class Session:
     def saved(self) -> "Session":
         """As of now, for a later reset."""
         talk = self.talk
-        known = Conversation(
+        known = CurrentThread(
             talk.request, talk.handle, talk.facts, since=talk.since, seed_before=talk.seed_before
         )
         copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
@@ -191,7 +191,7 @@ class SimCalls:
 def resumed(session: Session, handle: OpenHandle) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
     talk = session.talk
-    known = Conversation(talk.request, handle, talk.facts, since=talk.since, seed_before=None)
+    known = CurrentThread(talk.request, handle, talk.facts, since=talk.since, seed_before=None)
     return replace(session, talk=known, inbox=Inbox(*session.inbox.carried()))
 
 

@@ -26,7 +26,7 @@ from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
-from helix_temporal.workflows.opening import Conversation, open_conversation, opens_again
+from helix_temporal.workflows.opening import CurrentThread, open_conversation, opens_again
 from helix_temporal.workflows.turn import Turn, TurnResult
 from tests.simulation._loop import settle
 from tests.simulation._people import People
@@ -184,7 +184,7 @@ class Story:
         return session
 
     def _opened(self, request: OpenSessionInput, opened: OpenSessionResult, inbox: Inbox) -> Session:
-        talk = Conversation(request, opened.handle, opened.facts)
+        talk = CurrentThread(request, opened.handle, opened.facts)
         told = self._shop.log.ids(opened.handle.head)
         self._session = Session(talk, self._shop.log.ids, inbox, len(self._accepted), told)
         return self._session

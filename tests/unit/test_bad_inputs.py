@@ -47,7 +47,7 @@ from helix_temporal.models.threads import (
 )
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import ReadPage
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, packed, snapshot
@@ -146,7 +146,7 @@ class TestIds:
     @pytest.mark.parametrize("odd", ODD_IDS, ids=repr)
     def test_rows_06_and_07_a_redis_key_has_one_hash_tag_and_no_pattern(self, odd: str) -> None:
         """All keys of a thread lie in one slot, and no SCAN pattern is made of an id."""
-        key = Connection("redis://127.0.0.1:1", prefix="helix:").key(odd)
+        key = RedisConnection("redis://127.0.0.1:1", prefix="helix:").key(odd)
         assert (key.count("{"), key.count("}"), key[-1]) == (1, 1, "}")
         assert not set(key) & set("*?[]\\")
 

@@ -10,7 +10,7 @@ from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import CallPolicy, OpenHandle, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepInput, RunStepResult
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn
 
 FACTS = AgentFacts(name="a", max_steps=3)
@@ -53,7 +53,7 @@ async def test_no_model_is_called_for_a_turn_that_was_cancelled() -> None:
     """`abort` says at once; the step that failed is not made again."""
     calls: Any = Cancelled()
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    talk = Conversation(request, OpenHandle(epoch=1, head=EMPTY), FACTS)
+    talk = CurrentThread(request, OpenHandle(epoch=1, head=EMPTY), FACTS)
     turn = Turn(calls, talk, number=1, max_steps=3)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(turn.run([UserMessage(id="m", text="go")]))

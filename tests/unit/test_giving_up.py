@@ -23,7 +23,7 @@ from helix_temporal.models.waiting import (
     WaitingCall,
 )
 from helix_temporal.session.waiting import Waits
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn
 
 FACTS = AgentFacts(name="a", max_steps=3)
@@ -71,7 +71,7 @@ def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
     )
     waits.begin(suspended)
     waits.give_up(INTERRUPTED)
-    talk = Conversation(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
     return Turn(calls, talk, number=1, max_steps=3, waits=waits), suspended
 
 
@@ -102,7 +102,7 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
     waits.begin(suspended)
     assert waits.sleepers.send("s>h", RoutedSubmit(id="1", reply_to="w", request=SubmitInput(call="q")))
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    talk = Conversation(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
     await Turn(calls, talk, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.turn is None

@@ -38,7 +38,7 @@ from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.handlers import PendingRewind, carry_out
-from helix_temporal.workflows.opening import Conversation, reopen
+from helix_temporal.workflows.opening import CurrentThread, reopen
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,7 +97,7 @@ class Scene:
             self.threads, agents, stepper, CallPolicy(), payloads, states=states
         )
         self.take_backs = TakeBacks(self.threads, payloads, self.store)
-        self.talk: Conversation | None = None
+        self.talk: CurrentThread | None = None
         self.inbox, self.turns, self._clock = Inbox(), 0, itertools.count(1)
 
     # -- what the workflow calls
@@ -127,10 +127,10 @@ class Scene:
         """A new execution, which knows nothing of those before."""
         request = OpenSessionInput(session_id="s", thread_id="s", agent="parrot", owner=owner)
         opened = await self.open(request)
-        self.talk, self.inbox = Conversation(request, opened.handle, opened.facts), Inbox()
+        self.talk, self.inbox = CurrentThread(request, opened.handle, opened.facts), Inbox()
 
     @property
-    def open_talk(self) -> Conversation:
+    def open_talk(self) -> CurrentThread:
         """What the present execution knows of its thread."""
         assert self.talk is not None
         return self.talk

@@ -34,7 +34,7 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.workflows.opening import Conversation
+from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 
@@ -131,18 +131,18 @@ class Here:
 
     # -- an execution, and what it leaves
 
-    async def begin(self, owner: str = "o") -> tuple[Conversation, OpenSessionResult]:
+    async def begin(self, owner: str = "o") -> tuple[CurrentThread, OpenSessionResult]:
         """An execution opens the session."""
         request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner=owner)
         opened = await self.open(request)
-        return Conversation(request, opened.handle, opened.facts), opened
+        return CurrentThread(request, opened.handle, opened.facts), opened
 
-    def turn(self, talk: Conversation, waits: Waits | None = None) -> Turn:
+    def turn(self, talk: CurrentThread, waits: Waits | None = None) -> Turn:
         """One turn of it."""
         calls: Any = self
         return Turn(calls, talk, number=1, max_steps=5, waits=waits)
 
-    async def ask(self, talk: Conversation, text: str) -> TurnResult:
+    async def ask(self, talk: CurrentThread, text: str) -> TurnResult:
         """One turn with this message."""
         return await self.turn(talk).run([UserMessage(id=text, text=text)])
 
@@ -156,9 +156,9 @@ class Here:
         return [record.id for record in page.records]
 
 
-def after(talk: Conversation) -> Conversation:
+def after(talk: CurrentThread) -> CurrentThread:
     """What the workflow knows that was reset to this moment."""
-    return Conversation(talk.request, talk.handle, talk.facts)
+    return CurrentThread(talk.request, talk.handle, talk.facts)
 
 
 @pytest.fixture(params=["alone", "tiered"])
@@ -209,7 +209,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
 
 
-async def waiting(here: Here) -> tuple[Conversation, Waits]:
+async def waiting(here: Here) -> tuple[CurrentThread, Waits]:
     """A turn whose first step waits for somebody."""
     talk, waits = (await here.begin())[0], Waits(lambda: 0)
     first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
@@ -224,7 +224,7 @@ def signed(waits: Waits) -> SuspendedTurn:
     return waits.turn.model_copy(update={"known": waits.known()})
 
 
-def was_reset(talk: Conversation, waits: Waits) -> tuple[Conversation, Waits, SuspendedTurn]:
+def was_reset(talk: CurrentThread, waits: Waits) -> tuple[CurrentThread, Waits, SuspendedTurn]:
     """What the workflow knows that was reset to where its turn waits."""
     suspended, again = waits.turn, Waits(lambda: 0)
     assert suspended is not None

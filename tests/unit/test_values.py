@@ -1,11 +1,11 @@
 """Which of a session's values are the application's to write."""
 
-from helix_temporal.session.values import Known, taken
+from helix_temporal.session.values import StoredValues, taken
 
 
 def test_only_what_the_application_changed_is_written() -> None:
     """What a tool or another program wrote, and the application merely saw, may have moved on since."""
-    known = Known.of({"mine": 1, "theirs": 2, "gone": 3}, stale=True)
+    known = StoredValues.of({"mine": 1, "theirs": 2, "gone": 3}, stale=True)
     values = {"mine": 5, "theirs": 2, "new": 1}
     assert known.changed(values) == ("gone", "mine", "new")
     assert known.changed(known.saved) == ()
@@ -14,7 +14,7 @@ def test_only_what_the_application_changed_is_written() -> None:
 def test_a_change_within_a_value_is_a_change() -> None:
     """A list that is added to is the same list."""
     values = {"log": ["one"]}
-    known = Known.of(values)
+    known = StoredValues.of(values)
     values["log"].append("two")
     assert known.changed(values) == ("log",)
     assert known.unsaved(values) == values
@@ -22,8 +22,8 @@ def test_a_change_within_a_value_is_a_change() -> None:
 
 def test_values_that_the_slice_does_not_have_go_with_the_next_step() -> None:
     """Though the application changed none: the slice is what a lost state is made from."""
-    assert Known.of({"a": 1}, stale=True).unsaved({"a": 1}) == {"a": 1}
-    assert Known.of({"a": 1}).unsaved({"a": 1}) is None
+    assert StoredValues.of({"a": 1}, stale=True).unsaved({"a": 1}) == {"a": 1}
+    assert StoredValues.of({"a": 1}).unsaved({"a": 1}) is None
 
 
 def test_what_the_application_changed_during_a_turn_stays() -> None:

@@ -7,7 +7,7 @@ from helix_temporal.models.base import Model
 from helix_temporal.models.checkpoints import (
     NewRun,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStatus,
     StagedChange,
     StepCommit,
@@ -33,7 +33,7 @@ class Filed(Model):
     paused: CasOk
     stale: str
     fenced: str
-    run: RunStarted
+    run: RunRecorded
     checkpoints: tuple[str, ...]
     committed: str
     resumed: int
@@ -81,7 +81,7 @@ class Clerk:
         except FencedError as error:
             fenced = type(error).__name__
         run = await sessions.start_run(session_id, NewRun(run_id=str(workflow.uuid4())))
-        assert isinstance(run, RunStarted)
+        assert isinstance(run, RunRecorded)
         committed, listed = await self._step(session_id, lock.fencing_token, run.run.run_id)
         counted = await sessions.increment_resume_count(session_id)
         snapshot = await CheckpointCalls().build_snapshot(session_id)

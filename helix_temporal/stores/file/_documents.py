@@ -43,14 +43,14 @@ _PROBE: Final = "\x00check"
 """No id that stores accept."""
 
 
-class Change(NamedTuple, Generic[T_co]):
+class DocumentChange(NamedTuple, Generic[T_co]):
     """What to answer, and all parts of the document from now on: None for no change, none to remove it."""
 
     answer: T_co
     parts: Parts | None = None
 
 
-class Listed(NamedTuple):
+class ListedDocument(NamedTuple):
     """A document as a listing sees it: the headers of its parts, or why they cannot be read.
 
     Attributes:
@@ -121,7 +121,7 @@ class Documents:
         stored = await in_thread(partial(self._read, name_of(document_id), document_id))
         return stored.parts if stored else _NOTHING
 
-    async def change(self, document_id: str, decide: Callable[[Parts], Change[T]]) -> T:
+    async def change(self, document_id: str, decide: Callable[[Parts], DocumentChange[T]]) -> T:
         """Replace the document by what ``decide`` makes of it, in one step.
 
         ``decide`` is pure: it may be asked more than once, of what is there at that moment.  What it
@@ -137,7 +137,7 @@ class Documents:
                 await asyncio.sleep(pause)
         raise self._locked_for_long(name)
 
-    async def entries(self) -> AsyncIterator[Listed]:
+    async def entries(self) -> AsyncIterator[ListedDocument]:
         """Every document, in no order that means anything; damaged ones too.
 
         One that comes or goes meanwhile may be missed.
@@ -154,10 +154,12 @@ class Documents:
         Raises:
             UnsupportedServerError: It is read-only, or no directory.
         """
-        await self.change(_PROBE, lambda _: Change(None, {"check": Part({}, b"")}))
-        await self.change(_PROBE, lambda _: Change(None, {}))
+        await self.change(_PROBE, lambda _: DocumentChange(None, {"check": Part({}, b"")}))
+        await self.change(_PROBE, lambda _: DocumentChange(None, {}))
 
-    def _attempt(self, name: str, document_id: str, decide: Callable[[Parts], Change[T]]) -> T | _Busy:
+    def _attempt(
+        self, name: str, document_id: str, decide: Callable[[Parts], DocumentChange[T]]
+    ) -> T | _Busy:
         # What changes nothing needs no lock: it is true of the document that was read.
         stored = self._read(name, document_id)
         change = decide(stored.parts if stored else _NOTHING)
@@ -204,16 +206,16 @@ class Documents:
         self._disk.replace(name, pieces)
         self._cache.put(name, _Stored(document_id, pieces[0], parts))
 
-    def _headings(self, names: list[str]) -> list[Listed]:
-        found: list[Listed] = []
+    def _headings(self, names: list[str]) -> list[ListedDocument]:
+        found: list[ListedDocument] = []
         for name in names:
             try:
                 lines = self._disk.heading(name)
                 if lines is not None:
                     heading = decode_heading(lines, self._disk.where(name))
-                    found.append(Listed(heading.id, heading.headers))
+                    found.append(ListedDocument(heading.id, heading.headers))
             except _TOLD as error:
-                found.append(Listed(id_of(name) or name, {}, error))
+                found.append(ListedDocument(id_of(name) or name, {}, error))
         return found
 
     @contextlib.asynccontextmanager

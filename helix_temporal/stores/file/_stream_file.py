@@ -28,9 +28,9 @@ from helix_temporal.models.streams import StoredChunk
 from helix_temporal.stores.file._disk import TEMPORARY, Disk
 from helix_temporal.stores.streams.rules import (
     Batch,
-    Change,
-    Head,
     Refused,
+    StatusChange,
+    StreamHead,
     StreamLog,
     View,
     Written,
@@ -105,13 +105,13 @@ class StreamFile:
             before = self._log.head
             answer = self._log.append(batch, now, max_chunks)
             if isinstance(answer, Written):
-                made = Head(batch.stream_id, batch.made, created_at=now, updated_at=now)
+                made = StreamHead(batch.stream_id, batch.made, created_at=now, updated_at=now)
                 start = self._head_line(made) if before is None else b""
                 self._write(handle, start + self._batch_line(batch, 0 if before is None else before.last))
                 self._compact()
             return answer
 
-    def change(self, change: Change, now: int) -> int | None:
+    def change(self, change: StatusChange, now: int) -> int | None:
         """See `Streams._change`."""
         with self._changing(create=False) as handle:
             last = None if handle is None else self._log.change(change, now)
@@ -182,7 +182,7 @@ class StreamFile:
     def _apply_head(self, found: dict[str, Any], bodies: bytes) -> None:
         keys, written_at = found.pop("keys"), found.pop("written_at")
         facts = facts_from(dumps(found.pop("facts")), self._stream_id)
-        head = Head(**found, facts=facts)
+        head = StreamHead(**found, facts=facts)
         if head.stream_id != self._stream_id:
             raise InvalidIdError(
                 f"stream id {self._stream_id!r}: its file is that of another with the same hashed form; "
@@ -252,7 +252,7 @@ class StreamFile:
         self._start = self._start or data[:_START]
         self._offset += len(data)
 
-    def _head_line(self, head: Head, chunk: StoredChunk | None = None, *, keys: bool = False) -> bytes:
+    def _head_line(self, head: StreamHead, chunk: StoredChunk | None = None, *, keys: bool = False) -> bytes:
         fields = {name: getattr(head, name) for name in head.__slots__}
         fields["facts"] = orjson.Fragment(head.facts.to_bytes())
         fields["keys"] = self._log.keys if keys else {}

@@ -8,7 +8,7 @@ from typing import Final
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores import locks as rules
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Part, Parts
 from helix_temporal.stores.locks import Claim, LeaseRow, Leases
 
@@ -53,9 +53,9 @@ class FileLocks(Leases):
     async def _change(
         self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
     ) -> LeaseRow | None:
-        def decide(parts: Parts) -> Change[LeaseRow | None]:
+        def decide(parts: Parts) -> DocumentChange[LeaseRow | None]:
             row = rule(_row(key, parts), self._now())
-            return Change(row, None if row is None else {_LEASE: Part(asdict(row), b"")})
+            return DocumentChange(row, None if row is None else {_LEASE: Part(asdict(row), b"")})
 
         return await self._documents.change(key, decide)
 

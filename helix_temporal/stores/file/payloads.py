@@ -8,7 +8,7 @@ import orjson
 
 from helix_temporal.models.base import dumps
 from helix_temporal.models.states import is_past
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Facts, Part, Parts
 
 _PAYLOAD: Final = "payload"
@@ -31,7 +31,7 @@ class FilePayloads:
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
         """See `PayloadStore.put_payload`."""
         payload = Part({"expires_at": self._clock() + ttl}, bytes(data))
-        await self._documents.change(_id(thread_id, key), lambda _: Change(None, {_PAYLOAD: payload}))
+        await self._documents.change(_id(thread_id, key), lambda _: DocumentChange(None, {_PAYLOAD: payload}))
         await self._sweep()
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
@@ -41,13 +41,17 @@ class FilePayloads:
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""
-        await self._documents.change(_id(thread_id, key), lambda parts: Change(None, {} if parts else None))
+        await self._documents.change(
+            _id(thread_id, key), lambda parts: DocumentChange(None, {} if parts else None)
+        )
 
     async def delete_payloads(self, thread_id: str) -> None:
         """See `PayloadStore.delete_payloads`."""
         async for listed in self._documents.entries():
             if orjson.loads(listed.id)[0] == thread_id:
-                await self._documents.change(listed.id, lambda parts: Change(None, {} if parts else None))
+                await self._documents.change(
+                    listed.id, lambda parts: DocumentChange(None, {} if parts else None)
+                )
 
     async def _sweep(self) -> None:
         if (now := self._clock()) < self._next_sweep:
@@ -57,9 +61,9 @@ class FilePayloads:
             if _PAYLOAD in listed.headers and self._expired(listed.headers[_PAYLOAD]):
                 await self._documents.change(listed.id, self._without_expired)
 
-    def _without_expired(self, parts: Parts) -> Change[None]:
+    def _without_expired(self, parts: Parts) -> DocumentChange[None]:
         gone = _PAYLOAD in parts and self._expired(parts[_PAYLOAD].header)
-        return Change(None, {} if gone else None)
+        return DocumentChange(None, {} if gone else None)
 
     def _expired(self, facts: Facts) -> bool:
         return is_past(facts["expires_at"], self._clock())

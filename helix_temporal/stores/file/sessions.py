@@ -14,23 +14,23 @@ from helix_temporal.errors import (
     UnsupportedFormatError,
 )
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
-from helix_temporal.stores.file._documents import Change, Documents, Listed
+from helix_temporal.stores.file._documents import DocumentChange, Documents, ListedDocument
 from helix_temporal.stores.file._format import Part, Parts
 from helix_temporal.stores.file._session_part import SESSION, ListedRow, listed_row, session_in, session_part
 from helix_temporal.stores.file._thread_part import THREAD, thread_in, thread_part
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
     RecordPage,
+    RecordsCommitted,
     SessionCommit,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.sessions import operations as ops
 from helix_temporal.stores.threads import operations
 
-_STATE_ONLY: Final = Wanted()
+_STATE_ONLY: Final = WantedRecords()
 _ITS_OWN: Final = (StoreCorruptError, UnsupportedFormatError, InvalidIdError)
 """What is wrong with one document, not with the directory."""
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class FileSessions:
     def __init__(self, documents: Documents, *, clock: Callable[[], float] = time.time) -> None:
         self._documents, self._clock = documents, clock
 
-    async def view(self, session_id: str, wanted: Wanted = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
         """See `SessionRecords.view`."""
         parts = await self._documents.read(session_id)
         held = session_in(parts, session_id)
@@ -70,7 +70,7 @@ class FileSessions:
             thread=thread.header if thread else None,
         )
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`."""
         if change.append is not None and change.append.thread_id != change.session_id:
             raise InvalidRequestError(
@@ -78,15 +78,15 @@ class FileSessions:
                 f"got one of {change.append.thread_id!r}"
             )
 
-        def decide(parts: Parts) -> Change[Committed | None]:
+        def decide(parts: Parts) -> DocumentChange[RecordsCommitted | None]:
             after = ops.commit(session_in(parts, change.session_id), change)
             if after is None:
-                return Change(None)
+                return DocumentChange(None)
             changed = {**parts, SESSION: session_part(after)}
             if change.append is None:
-                return Change(Committed(after.revision), changed)
+                return DocumentChange(RecordsCommitted(after.revision), changed)
             appended, changed[THREAD] = self._append(parts, change.append)
-            return Change(Committed(after.revision, appended), changed)
+            return DocumentChange(RecordsCommitted(after.revision, appended), changed)
 
         return await self._documents.change(change.session_id, decide)
 
@@ -175,9 +175,9 @@ class FileSessions:
         return appended, parts[THREAD] if thread is held else thread_part(thread)
 
     async def _purge(self, session_id: str, before: int, limit: int) -> int:
-        def decide(parts: Parts) -> Change[int]:
+        def decide(parts: Parts) -> DocumentChange[int]:
             after, gone = ops.purged(session_in(parts, session_id), before, limit)
-            return Change(gone, {**parts, SESSION: session_part(after)} if gone else None)
+            return DocumentChange(gone, {**parts, SESSION: session_part(after)} if gone else None)
 
         return await self._documents.change(session_id, decide)
 
@@ -189,7 +189,7 @@ class FileSessions:
         return int(self._clock() * 1000)
 
 
-def _known(listed: Listed) -> ListedRow | None:
+def _known(listed: ListedDocument) -> ListedRow | None:
     """What a list shows of a document, if it holds a session; a damaged one is told to the log."""
     try:
         if listed.problem is not None:

@@ -12,7 +12,7 @@ from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
 from helix_temporal.stores.file._disk import Disk
 from helix_temporal.stores.file._stream_file import SUFFIX, StreamFile
 from helix_temporal.stores.streams.reader import News
-from helix_temporal.stores.streams.rules import Batch, Change, Refused, View, Written
+from helix_temporal.stores.streams.rules import Batch, Refused, StatusChange, View, Written
 from helix_temporal.stores.streams.store import Streams
 
 _QUICK: Final = 0.005
@@ -58,7 +58,7 @@ class FileStreams(Streams):
         file = self._file(stream_id)
         return await asyncio.to_thread(file.view, after, limit, self._now(), self.limits.ttl)
 
-    async def _change(self, change: Change) -> int | None:
+    async def _change(self, change: StatusChange) -> int | None:
         file = self._file(change.before.stream_id)
         return await asyncio.to_thread(file.change, change, self._now())
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from helix_temporal.models.records import Head, Record
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Parts
 from helix_temporal.stores.file._thread_part import THREAD, expired, thread_in, thread_part
 from helix_temporal.stores.protocols.hot import (
@@ -20,7 +20,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.threads import operations as ops
-from helix_temporal.stores.threads.operations import HeldThread, Outcome
+from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
 
 T = TypeVar("T")
 
@@ -145,18 +145,20 @@ class FileThreads:
     async def _find(self, thread_id: str) -> HeldThread | None:
         return thread_in(await self._documents.read(thread_id), self._clock())
 
-    async def _change(self, thread_id: str, operation: Callable[[HeldThread | None, float], Outcome[T]]) -> T:
-        def decide(parts: Parts) -> Change[T]:
+    async def _change(
+        self, thread_id: str, operation: Callable[[HeldThread | None, float], OperationOutcome[T]]
+    ) -> T:
+        def decide(parts: Parts) -> DocumentChange[T]:
             now = self._clock()
             held = thread_in(parts, now)
             answer, thread = operation(held, now)
-            return Change(answer, None if thread is held else with_thread(parts, thread))
+            return DocumentChange(answer, None if thread is held else with_thread(parts, thread))
 
         return await self._documents.change(thread_id, decide)
 
-    def _without_expired(self, parts: Parts) -> Change[None]:
+    def _without_expired(self, parts: Parts) -> DocumentChange[None]:
         gone = THREAD in parts and expired(parts[THREAD].header, self._clock())
-        return Change(None, with_thread(parts, None) if gone else None)
+        return DocumentChange(None, with_thread(parts, None) if gone else None)
 
 
 def with_thread(parts: Parts, thread: HeldThread | None) -> Parts:

@@ -6,9 +6,9 @@ from typing import Final
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
-from helix_temporal.stores.file._documents import Change, Documents, Listed
+from helix_temporal.stores.file._documents import DocumentChange, Documents, ListedDocument
 from helix_temporal.stores.file._format import Part, Parts
-from helix_temporal.stores.usage import UsageLedger, Wanted
+from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
 _ENTRIES: Final = "entries"
 _NOTHING: Final[Mapping[str, UsageEntry]] = {}
@@ -25,22 +25,22 @@ class FileUsage(UsageLedger):
         self._documents = documents
 
     async def _add(self, entry: UsageEntry, body: bytes) -> bool:
-        def decide(parts: Parts) -> Change[bool]:
+        def decide(parts: Parts) -> DocumentChange[bool]:
             known = _entries(entry.session_id, parts)
             if entry.id in known:
-                return Change(False)
+                return DocumentChange(False)
             lines = (parts[_ENTRIES].body if parts else b"") + body + b"\n"
-            return Change(True, {_ENTRIES: _part({**known, entry.id: entry}, lines)})
+            return DocumentChange(True, {_ENTRIES: _part({**known, entry.id: entry}, lines)})
 
         return await self._documents.change(entry.session_id, decide)
 
     async def _of_session(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         found = _entries(session_id, await self._documents.read(session_id))
         return rules.part(rules.chosen(found.values(), wanted), limit, offset)
 
-    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+    async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         found: list[UsageEntry] = []
         for session_id in await self._named(wanted):
             entries = _entries(session_id, await self._documents.read(session_id))
@@ -53,10 +53,10 @@ class FileUsage(UsageLedger):
 
     async def _drop(self, session_id: str) -> bool:
         return await self._documents.change(
-            session_id, lambda parts: Change(bool(parts), {} if parts else None)
+            session_id, lambda parts: DocumentChange(bool(parts), {} if parts else None)
         )
 
-    async def _named(self, wanted: Wanted) -> list[str]:
+    async def _named(self, wanted: UsageFilter) -> list[str]:
         if wanted.session_id is not None:
             return [wanted.session_id]
         return [listed.id async for listed in self._documents.entries() if _may_match(listed, wanted)]
@@ -81,7 +81,7 @@ def _entries(session_id: str, parts: Parts) -> Mapping[str, UsageEntry]:
     return known
 
 
-def _may_match(listed: Listed, wanted: Wanted) -> bool:
+def _may_match(listed: ListedDocument, wanted: UsageFilter) -> bool:
     """Whether the times of a document's entries meet those that are wanted.
 
     Raises:

@@ -11,18 +11,18 @@ from helix_temporal.models.store_calls import ExpiredSession, SessionPage, Sessi
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
     RecordPage,
+    RecordsCommitted,
     SessionCommit,
     SessionRow,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.sessions import operations as ops
 from helix_temporal.stores.sessions.operations import NOTHING, HeldSession
 
-_STATE_ONLY: Final = Wanted()
+_STATE_ONLY: Final = WantedRecords()
 
 
 class MemorySessions:
@@ -59,7 +59,7 @@ class MemorySessions:
 
     # -- the port
 
-    async def view(self, session_id: str, wanted: Wanted = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
         """See `SessionRecords.view`."""
         held = self._held(session_id)
         return SessionView(
@@ -71,7 +71,7 @@ class MemorySessions:
             thread=self._threads.header_now(session_id) if wanted.thread and self._threads else None,
         )
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`."""
         after = ops.commit(self._held(change.session_id), change)
         if after is None:
@@ -80,7 +80,7 @@ class MemorySessions:
         if after.row is not None:
             after = replace(after, row=_own(after.row))
         self._sessions[change.session_id] = after
-        return Committed(after.revision, appended)
+        return RecordsCommitted(after.revision, appended)
 
     async def page(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from helix_temporal.models.states import is_past
 from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StreamLimits, StreamStatus
 from helix_temporal.stores.streams.reader import News
-from helix_temporal.stores.streams.rules import Batch, Change, Refused, StreamLog, View, Written
+from helix_temporal.stores.streams.rules import Batch, Refused, StatusChange, StreamLog, View, Written
 from helix_temporal.stores.streams.store import Streams
 
 
@@ -68,7 +68,7 @@ class MemoryStreams(Streams):
             return None
         return View(log.head, self._now(), log.after(after, limit))
 
-    async def _change(self, change: Change) -> int | None:
+    async def _change(self, change: StatusChange) -> int | None:
         log = self._log(change.before.stream_id)
         last = None if log is None else log.change(change, self._now())
         self._tell(change.before.stream_id)

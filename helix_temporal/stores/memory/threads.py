@@ -17,7 +17,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.threads import operations as ops
-from helix_temporal.stores.threads.operations import HeldThread, Outcome
+from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ class MemoryThreads:
             return None
         return thread
 
-    def _keep(self, thread_id: str, outcome: Outcome[T]) -> T:
+    def _keep(self, thread_id: str, outcome: OperationOutcome[T]) -> T:
         if outcome.thread is None:
             self._threads.pop(thread_id, None)
         else:

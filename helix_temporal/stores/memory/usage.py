@@ -2,7 +2,7 @@
 
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
-from helix_temporal.stores.usage import UsageLedger, Wanted
+from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
 
 class MemoryUsage(UsageLedger):
@@ -42,12 +42,12 @@ class MemoryUsage(UsageLedger):
         return True
 
     async def _of_session(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         entries = self._sessions.get(session_id, {}).values()
         return rules.part(rules.chosen(entries, wanted), limit, offset)
 
-    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+    async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         every = [entry for entries in self._sessions.values() for entry in entries.values()]
         found = rules.chosen(every, wanted)
         return rules.part(found, limit, offset), len(found)

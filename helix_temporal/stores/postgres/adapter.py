@@ -35,7 +35,7 @@ REPEATED: Final = frozenset({"40001", "40P01", "23505"})
 run again, the statement sees what is there now."""
 
 
-class Row(Protocol):
+class DatabaseRow(Protocol):
     """One row: values by the names of their columns."""
 
     def __getitem__(self, name: str, /) -> Any:
@@ -59,10 +59,10 @@ class PostgresExecutor(Protocol):
     """
 
     async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
-        """All rows; see `Row`."""
+        """All rows; see `DatabaseRow`."""
         ...
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """The first row, or None."""
         ...
 
@@ -426,9 +426,9 @@ class AsyncpgAdapter:
         rows: list[Any] = await self._repeated("fetch", query, args, timeout)
         return rows
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """See `PostgresExecutor.fetchrow`."""
-        row: Row | None = await self._repeated("fetchrow", query, args, timeout)
+        row: DatabaseRow | None = await self._repeated("fetchrow", query, args, timeout)
         return row
 
     async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
@@ -556,9 +556,9 @@ class _Transaction:
         rows: list[Any] = await self._once("fetch", query, args, timeout)
         return rows
 
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Row | None:
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """See `PostgresExecutor.fetchrow`."""
-        row: Row | None = await self._once("fetchrow", query, args, timeout)
+        row: DatabaseRow | None = await self._once("fetchrow", query, args, timeout)
         return row
 
     async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:

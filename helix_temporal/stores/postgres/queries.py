@@ -10,11 +10,11 @@ from zlib import crc32
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.records import Head, Record
 from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
-from helix_temporal.stores.postgres.adapter import Row
+from helix_temporal.stores.postgres.adapter import DatabaseRow
 from helix_temporal.stores.protocols.hot import HotHeader
 
 
-def header_of(thread_id: str, row: Row) -> HotHeader:
+def header_of(thread_id: str, row: DatabaseRow) -> HotHeader:
     """The header in a row that has its columns.
 
     Raises:
@@ -78,7 +78,7 @@ def slice_value(data: bytes, version: int) -> bytes:
     return with_checksum(data, version)
 
 
-def records_of(row: Row, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:
+def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:
     """The messages in a row's columns ``kinds``, ``ids`` and ``bodies``; aggregates of nothing are null.
 
     Args:

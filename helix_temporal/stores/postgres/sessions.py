@@ -28,15 +28,15 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, head
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKey,
     RecordKind,
     RecordPage,
+    RecordsCommitted,
     SessionCommit,
     SessionRecord,
     SessionRow,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.threads import fences
 
@@ -135,7 +135,7 @@ class _Part(NamedTuple):
     kind: RecordKind
 
 
-def view_statement(session_id: str, wanted: Wanted, *, prefix: str) -> tuple[str, list[Any]]:
+def view_statement(session_id: str, wanted: WantedRecords, *, prefix: str) -> tuple[str, list[Any]]:
     """The statement that reads a view, and its arguments.
 
     Raises:
@@ -151,7 +151,7 @@ def view_statement(session_id: str, wanted: Wanted, *, prefix: str) -> tuple[str
     return text.replace("{prefix}", prefix), [session_id, *some.values()]
 
 
-def none_of(unless: Wanted, used: int) -> tuple[tuple[str, ...], list[Any]]:
+def none_of(unless: WantedRecords, used: int) -> tuple[tuple[str, ...], list[Any]]:
     """What holds where nothing of ``unless`` is there: conditions, their arguments from ``$used + 1`` on.
 
     Raises:
@@ -165,7 +165,7 @@ def none_of(unless: Wanted, used: int) -> tuple[tuple[str, ...], list[Any]]:
     return _view_conditions(tuple(some), used), list(some.values())
 
 
-def _some(wanted: Wanted) -> dict[RecordKind, list[str]]:
+def _some(wanted: WantedRecords) -> dict[RecordKind, list[str]]:
     some: dict[RecordKind, list[str]] = defaultdict(list)
     for name in wanted.keys:
         some[name.kind].append(name.group if name.kind in _GROUPED else name.key)
@@ -234,7 +234,7 @@ def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tup
     if append:
         assert change.append is not None
         arguments += append_values(change.append, head_after(change.append.head, change.append.records))
-    conditions, values = none_of(change.unless if change.revision else Wanted(), len(arguments))
+    conditions, values = none_of(change.unless if change.revision else WantedRecords(), len(arguments))
     arguments += values
     parts = (guard, tuple(removed), tuple(put), append, conditions)
     return _text(*parts).replace("{prefix}", prefix), arguments
@@ -363,19 +363,19 @@ class PostgresSessions:
     def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
-    async def view(self, session_id: str, wanted: Wanted = Wanted()) -> SessionView:  # noqa: B008 (frozen)
+    async def view(self, session_id: str, wanted: WantedRecords = WantedRecords()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRecords.view`."""
         text, arguments = view_statement(session_id, wanted, prefix=self._queries.prefix)
         rows = await self._adapter.fetch(text, *arguments)
         return _view(session_id, rows, wanted)
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`."""
         if change.deletes and change.revision:
             revision = await self._adapter.fetchval(
                 self._queries["session_delete"], change.session_id, change.revision, change.max_epoch
             )
-            return None if revision is None else Committed(revision)
+            return None if revision is None else RecordsCommitted(revision)
         step = change.append
         if step is None:
             return await self._commit(self._adapter, change)
@@ -387,25 +387,25 @@ class PostgresSessions:
             if row is not None:
                 end = head_after(step.head, step.records)
                 appended = Appended(step.records, end, False, header_of(step.thread_id, row))
-                return Committed(row["rev"], appended)
+                return RecordsCommitted(row["rev"], appended)
         return await self._commit_apart(change, step)
 
-    async def _commit(self, on: PostgresExecutor, change: SessionCommit) -> Committed | None:
+    async def _commit(self, on: PostgresExecutor, change: SessionCommit) -> RecordsCommitted | None:
         text, arguments = commit_statement(change, prefix=self._queries.prefix, append=False)
         revision = await on.fetchval(text, *arguments)
-        return None if revision is None else Committed(revision)
+        return None if revision is None else RecordsCommitted(revision)
 
-    async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> Committed | None:
+    async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> RecordsCommitted | None:
         """The revision moved, or the thread does not stand at the step's head: find out, one by one."""
 
-        async def work(on: PostgresExecutor) -> Committed | None:
+        async def work(on: PostgresExecutor) -> RecordsCommitted | None:
             committed = await self._commit(on, change)
             if committed is None:
                 return None
             appended = await append_step(on, self._queries, step)
             if appended is None:
                 raise ThreadNotFoundError(f"thread {step.thread_id!r} is not in this store")
-            return Committed(committed.revision, appended)
+            return RecordsCommitted(committed.revision, appended)
 
         return await transact(self._adapter, work)
 
@@ -503,7 +503,7 @@ def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
     return SessionRecord(kind, name.key, body, name.group, order)
 
 
-def _view(session_id: str, rows: list[Any], wanted: Wanted) -> SessionView:
+def _view(session_id: str, rows: list[Any], wanted: WantedRecords) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
     named, groups = set(wanted.keys), set(wanted.groups)
     found: dict[Any, SessionRecord] = {}

@@ -16,10 +16,10 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.streams.reader import News
 from helix_temporal.stores.streams.rules import (
     Batch,
-    Change,
     Facts,
-    Head,
     Refused,
+    StatusChange,
+    StreamHead,
     View,
     Written,
     admitted,
@@ -157,7 +157,7 @@ class PostgresStreams(Streams):
         )
         return View(_head(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
 
-    async def _change(self, change: Change) -> int | None:
+    async def _change(self, change: StatusChange) -> int | None:
         before = change.before
         last: int | None = await self._adapter.fetchval(
             self._queries["stream_change"],
@@ -236,8 +236,8 @@ class PostgresStreams(Streams):
             pass
 
 
-def _head(stream_id: str, row: Any) -> Head:
-    return Head(
+def _head(stream_id: str, row: Any) -> StreamHead:
+    return StreamHead(
         stream_id,
         row["made"],
         row["status"],

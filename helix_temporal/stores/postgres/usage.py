@@ -7,7 +7,7 @@ from helix_temporal.stores import usage as rules
 from helix_temporal.stores.checksums import checked, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, as_adapter
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
-from helix_temporal.stores.usage import UsageLedger, Wanted
+from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
 _BETWEEN: Final = "\x01"
 """Between session and entry id in the key: no id has it, and it sorts before all that ids have."""
@@ -42,12 +42,12 @@ class PostgresUsage(UsageLedger):
         return added is not None
 
     async def _of_session(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         found, _ = await self._session_page(session_id, wanted, limit, offset)
         return found
 
-    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+    async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         if wanted.session_id is not None:
             return await self._session_page(wanted.session_id, wanted, limit, offset)
         if wanted.agent_type is not None:
@@ -61,7 +61,7 @@ class PostgresUsage(UsageLedger):
         return bool(await self._adapter.fetchval(self._queries["usage_delete"], session_id))
 
     async def _session_page(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> tuple[list[UsageEntry], int]:
         steps = (wanted.first_step, wanted.last_step)
         return await self._page(
@@ -69,7 +69,7 @@ class PostgresUsage(UsageLedger):
         )
 
     async def _page(
-        self, name: str, wanted: Wanted, limit: int | None, offset: int, *scope: Any
+        self, name: str, wanted: UsageFilter, limit: int | None, offset: int, *scope: Any
     ) -> tuple[list[UsageEntry], int]:
         kinds = None if wanted.kinds is None else sorted(wanted.kinds)
         rows = await self._adapter.fetch(

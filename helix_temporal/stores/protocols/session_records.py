@@ -66,7 +66,7 @@ class SessionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRecords:
     """Which records to read with the state, all in one instant.
 
     Attributes:
@@ -153,11 +153,11 @@ class SessionCommit:
     clears: tuple[tuple[RecordKind, str], ...] = ()
     deletes: bool = False
     append: StepAppend | None = None
-    unless: Wanted = Wanted()
+    unless: WantedRecords = WantedRecords()
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class RecordsCommitted:
     """The commit happened.
 
     Attributes:
@@ -191,11 +191,11 @@ class SessionRecords(Protocol):
     keeps_threads: bool
     durable: bool
 
-    async def view(self, session_id: str, wanted: Wanted = ...) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = ...) -> SessionView:
         """Read the state and some records in one instant."""
         ...
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """Write everything if the revision is still the one that was read; None if not, or for `unless`.
 
         Raises:

@@ -12,7 +12,7 @@ from helix_temporal.models.checkpoints import (
     PromoteResult,
     Run,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStartRefused,
     StagedChange,
     StagedRow,
@@ -67,7 +67,7 @@ class RunStore(Protocol):
         expect_status: Collection[SessionStatus] = ...,
         epoch: int | None = None,
         operation_id: str | None = None,
-    ) -> RunStarted | RunStartRefused:
+    ) -> RunRecorded | RunStartRefused:
         """Start a run if no run is live and the session is where the caller planned from.
 
         ``expect_current_run`` may name a run that is over: the one that was last when the caller planned.

@@ -151,7 +151,7 @@ class ReadPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MessagePage:
     """Consecutive messages, oldest first, and where to go on.
 
     Attributes:
@@ -330,7 +330,7 @@ class ThreadStore(Protocol):
         """
         ...
 
-    async def read(self, request: ReadPage) -> Page:
+    async def read(self, request: ReadPage) -> MessagePage:
         """One page of messages, from wherever they are; never makes a thread hot.
 
         Raises:

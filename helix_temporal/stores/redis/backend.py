@@ -3,7 +3,7 @@
 from typing import Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.locks import RedisLocks
 from helix_temporal.stores.redis.payloads import RedisPayloads
 from helix_temporal.stores.redis.sessions import RedisSessions
@@ -45,7 +45,7 @@ class RedisBackend:
         session_ttl: float | None = None,
         stream_limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._connection = Connection(
+        self._connection = RedisConnection(
             url, prefix=prefix, cluster=cluster, timeout=timeout, max_connections=max_connections
         )
         self.threads = RedisThreads(self._connection)
@@ -54,7 +54,7 @@ class RedisBackend:
         self.locks = RedisLocks(self._connection)
         self.usage = RedisUsage(self._connection)
         # Reads that wait take a connection each, for as long as they wait.
-        blocking = Connection(
+        blocking = RedisConnection(
             url, prefix=prefix, cluster=cluster, timeout=timeout + LONGEST_WAIT, max_connections=_MOST_READ
         )
         self.streams = RedisStreams(self._connection, blocking, stream_limits)

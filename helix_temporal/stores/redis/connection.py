@@ -295,7 +295,7 @@ _LOOK_EVERY: Final = 1.0
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
-class Connection:
+class RedisConnection:
     """A client that connects when it is first used, on the loop that runs then; see `HomeLoop`.
 
     Each operation has one deadline, from waiting for a connection to the last byte of the answer.  An
@@ -626,7 +626,7 @@ return refused
 )
 
 
-async def check_rights(connection: Connection) -> None:
+async def check_rights(connection: RedisConnection) -> None:
     """Try every command that the stores use, as the scripts run them, on a key that nothing else uses.
 
     It works for a user who may not ask what it may do.
@@ -652,7 +652,7 @@ _OLDEST: Final = (6, 0)
 _SAFE: Final = frozenset({"noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"})
 
 
-async def check_server(connection: Connection, *, expiring: bool = False) -> bool:
+async def check_server(connection: RedisConnection, *, expiring: bool = False) -> bool:
     """Ask every primary; whether all of them keep an append-only file, so that what they acknowledge lasts.
 
     Args:
@@ -676,7 +676,7 @@ async def check_server(connection: Connection, *, expiring: bool = False) -> boo
         raise InvalidConfigError(f"Redis at {connection.where} {wrong}") from error
 
 
-async def _check_primaries(connection: Connection, *, expiring: bool) -> bool:
+async def _check_primaries(connection: RedisConnection, *, expiring: bool) -> bool:
     durable = True
     for server in await connection.primaries():
         info = await connection.command("INFO", at=server)
@@ -713,7 +713,7 @@ def refuse_unsafe_policy(where: str, policy: str) -> None:
         )
 
 
-def _check_version(connection: Connection, info: dict[str, Any]) -> None:
+def _check_version(connection: RedisConnection, info: dict[str, Any]) -> None:
     where = connection.where
     version = str(info.get("redis_version", ""))
     found = tuple(map(int, re.findall(r"\d+", version)[:2]))
@@ -727,7 +727,7 @@ def _check_version(connection: Connection, info: dict[str, Any]) -> None:
         raise UnsupportedServerError(f"Redis at {where} is a replica and takes no writes; name the primary")
 
 
-async def _configured_policy(connection: Connection, server: Server) -> object:
+async def _configured_policy(connection: RedisConnection, server: Server) -> object:
     try:
         found = await connection.command("CONFIG GET", "maxmemory-policy", at=server)
     except HelixError as error:
@@ -737,7 +737,7 @@ async def _configured_policy(connection: Connection, server: Server) -> object:
     return found.get("maxmemory-policy", "unknown") if isinstance(found, dict) else "unknown"
 
 
-async def _check_scripts(connection: Connection) -> None:
+async def _check_scripts(connection: RedisConnection) -> None:
     key = connection.key("check")
     answer = await connection.command("EVAL", "return struct.pack('>I4', 1)", 1, key)
     if answer != b"\0\0\0\1":

@@ -7,7 +7,7 @@ from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores.locks import Claim, Leases
 from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import Script
 
 _FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
@@ -32,7 +32,7 @@ class RedisLocks(Leases):
     than all before as long as the new server's clock is not behind, so fenced writes stay safe.
     """
 
-    def __init__(self, connection: Connection, *, default_ttl_ms: int = DEFAULT_TTL_MS) -> None:
+    def __init__(self, connection: RedisConnection, *, default_ttl_ms: int = DEFAULT_TTL_MS) -> None:
         super().__init__(default_ttl_ms=default_ttl_ms)
         self._connection = connection
 

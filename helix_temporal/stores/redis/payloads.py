@@ -2,7 +2,7 @@
 
 from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.checksums import checked, with_checksum
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import PAYLOAD_PUT
 from helix_temporal.stores.threads import fences
 
@@ -14,7 +14,7 @@ class RedisPayloads:
     (``volatile-*``) may drop them early.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:

@@ -23,11 +23,11 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecord,
     SessionRow,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.redis import threads
 from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import Script, assembled
 
 _LETTERS: Final = {
@@ -47,7 +47,7 @@ _KINDS: Final = {letter[0]: kind for kind, letter in _LETTERS.items()}
 _MIDDLE: Final = 2**63
 
 
-class Known(NamedTuple):
+class IndexUpdate(NamedTuple):
     """What the index is told of a session.
 
     Attributes:
@@ -79,7 +79,7 @@ def time_bytes(time: int) -> bytes:
     return max(0, min(time, _MIDDLE - 1)).to_bytes(8, "big")
 
 
-def view_args(wanted: Wanted) -> tuple[Value, ...]:
+def view_args(wanted: WantedRecords) -> tuple[Value, ...]:
     """The arguments of ``session_view.lua`` after the id."""
     return (
         f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)}",
@@ -176,10 +176,10 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
         yield SessionRecord(kind, key.decode(), data, group.decode(), order)
 
 
-def read_known(numbers: bytes, operation: bytes, document: bytes) -> Known:
+def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
     """What ``session_commit.lua`` and ``session_known.lua`` tell for the index."""
     _, birth, revision, ends = numbers.split()
-    return Known(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
+    return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
 def _put(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
@@ -221,14 +221,14 @@ def document(row: SessionRow) -> bytes:
     return with_checksum(b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode())))
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """A row of the index, as far as lists show it."""
 
     summary: SessionSummary
     cleanup_pending: bool
 
 
-def read_row(row: bytes, where: str) -> Row | None:
+def read_row(row: bytes, where: str) -> IndexRow | None:
     """The session in a row of the index; None if there is none any more.
 
     Raises:
@@ -243,7 +243,7 @@ def read_row(row: bytes, where: str) -> Row | None:
     document = checked(document, f"a row of {where}")
     *_, flags, _, _, facets = _HEAD.unpack_from(document)
     summary = SessionSummary.model_validate_json(document[_HEAD.size + _FACET * facets :])
-    return Row(summary, flags >= _CLEANUP)
+    return IndexRow(summary, flags >= _CLEANUP)
 
 
 @lru_cache(1024)
@@ -280,7 +280,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """What a query looks for.
 
     Attributes:
@@ -295,12 +295,12 @@ class Plan:
     ranged: bytes
 
     @staticmethod
-    def of(query: SessionQuery) -> "Plan":
+    def of(query: SessionQuery) -> "QueryPlan":
         """The plan for a query."""
         ordered = _letter(query.order_by.field)
         has_range = query.date_from is not None or query.date_to is not None
         ranged = _letter(query.date_field) if has_range else ordered
-        return Plan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
+        return QueryPlan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
 
     @property
     def in_order(self) -> bool:
@@ -369,7 +369,7 @@ def time_at(place: bytes) -> int:
     return int.from_bytes(place[:8], "big")
 
 
-def shown(plan: Plan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
+def shown(plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
     """The places of a page out of all that match, and one more if there is one."""
     found = sorted(places, reverse=plan.descending)
     if after is not None:
@@ -418,7 +418,7 @@ class SessionLists:
         remake: How a damaged row is made anew.
     """
 
-    def __init__(self, connection: Connection, rows: str, entries: str, remake: Remake) -> None:
+    def __init__(self, connection: RedisConnection, rows: str, entries: str, remake: Remake) -> None:
         self._connection, self._rows, self._entries = connection, rows, entries
         self._remake = remake
 
@@ -430,7 +430,7 @@ class SessionLists:
             time, session_id = decode_cursor(scope, query.cursor)
             after = time_bytes(time) + session_id.encode()
         skip = query.offset if after is None else 0
-        plan = Plan.of(query)
+        plan = QueryPlan.of(query)
         total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
         rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
         more = len(places) > query.limit
@@ -444,7 +444,7 @@ class SessionLists:
             next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
         )
 
-    async def read_rows(self, ids: Sequence[bytes]) -> list[Row]:
+    async def read_rows(self, ids: Sequence[bytes]) -> list[IndexRow]:
         """The sessions of these ids that are there.
 
         A damaged row is made anew from its session.  If the session is damaged as well, it is left out and
@@ -458,7 +458,7 @@ class SessionLists:
 
     # -- inside
 
-    async def _read(self, session_id: bytes, held: bytes | None) -> Row | None:
+    async def _read(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
         if held is None:
             return None
         where = self._connection.place_of(self._rows)
@@ -476,7 +476,7 @@ class SessionLists:
             logger.warning("session %r is left out of a list: %s", session_id.decode(), error)
             return None
 
-    async def _direct(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+    async def _direct(self, plan: QueryPlan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
         """Read only what is shown: each facet's own entries are in the order asked for."""
         [facets] = plan.groups
         alone, most = len(facets) == 1, plan.query.limit + 1
@@ -495,7 +495,7 @@ class SessionLists:
         )
         return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
 
-    async def _sifted(self, plan: Plan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+    async def _sifted(self, plan: QueryPlan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
         """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
         counts = await self._connection.pipeline(
             [
@@ -517,7 +517,7 @@ class SessionLists:
         return total, shown(plan, found, None if plan.in_order else after, skip)
 
     async def _sift(
-        self, plan: Plan, span: Span, most: int, groups: Sequence[bytes]
+        self, plan: QueryPlan, span: Span, most: int, groups: Sequence[bytes]
     ) -> tuple[int, Sequence[bytes]]:
         """How many of a span match, and the first ``most`` of them."""
         total, found, last = 0, list[bytes](), b""
@@ -566,7 +566,7 @@ _PURGED: Final = 100
 _ID_AT: Final = {b"f": 26, b"x": 9, b"w": 9, b"k": 1, b"o": 9, b"d": 9}
 """Where in an entry the session's id begins, by the entry's letter."""
 
-Ask = Callable[[str], Awaitable[Known | None]]
+Ask = Callable[[str], Awaitable[IndexUpdate | None]]
 """Asks a session itself what the index must know."""
 
 
@@ -577,7 +577,7 @@ class SessionIndex:
         ask: How to ask a session.
     """
 
-    def __init__(self, connection: Connection, ask: Ask) -> None:
+    def __init__(self, connection: RedisConnection, ask: Ask) -> None:
         self._connection, self._ask = connection, ask
         # No id's form has a colon: this is no session's slot.
         start = f"{connection.prefix}{{:sessions}}:"
@@ -601,12 +601,12 @@ class SessionIndex:
         """Take out the mark of a commit that did not happen."""
         await self._connection.command("ZREM", self.marks, mark)
 
-    async def update(self, session_id: str, known: Known | None, mark: bytes = b"") -> None:
+    async def update(self, session_id: str, known: IndexUpdate | None, mark: bytes = b"") -> None:
         """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
         keys = [self._rows, self._entries, self.marks]
         await self._connection.run(_UPDATE, keys, session_id, mark, *_told(known))
 
-    async def arrive(self, session_id: str, known: Known, mark: bytes) -> None:
+    async def arrive(self, session_id: str, known: IndexUpdate, mark: bytes) -> None:
         """`update` after a commit that has happened: if it fails, readers mend it."""
         try:
             await self.update(session_id, known, mark)
@@ -734,7 +734,7 @@ class SessionIndex:
         return answer
 
 
-def _told(known: Known | None) -> Sequence[Value]:
+def _told(known: IndexUpdate | None) -> Sequence[Value]:
     """What scripts are told of a session; empty texts if there is none."""
     if known is None:
         return ("", "", "", "", "")

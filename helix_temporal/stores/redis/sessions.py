@@ -16,18 +16,18 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
     RecordPage,
+    RecordsCommitted,
     SessionCommit,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.redis import session_index, threads
 from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import Connection, check_server
+from helix_temporal.stores.redis.connection import RedisConnection, check_server
 from helix_temporal.stores.redis.scripts import Script, assembled
-from helix_temporal.stores.redis.session_index import Known, SessionIndex, document
+from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, document
 from helix_temporal.stores.redis.threads import append_args, read_appended
 
 _VIEW: Final = assembled("session_view", "_record", "_session")
@@ -37,7 +37,7 @@ _KNOWN: Final = assembled("session_known", "_record", "_session")
 
 logger = logging.getLogger(__name__)
 
-_STATE_ONLY: Final = Wanted()
+_STATE_ONLY: Final = WantedRecords()
 _AT_ONCE: Final = 1_000
 """Operations removed in one script, so that nobody waits long."""
 
@@ -58,7 +58,7 @@ class RedisSessions:
 
     keeps_threads: bool = True
 
-    def __init__(self, connection: Connection, *, session_ttl: float | None = None) -> None:
+    def __init__(self, connection: RedisConnection, *, session_ttl: float | None = None) -> None:
         if session_ttl is not None and session_ttl <= 0:
             raise InvalidConfigError(f"session_ttl {session_ttl}: seconds above 0 expected, or None")
         self._connection = connection
@@ -68,13 +68,13 @@ class RedisSessions:
 
     # -- one session
 
-    async def view(self, session_id: str, wanted: Wanted = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
         """See `SessionRecords.view`."""
         answer = await self._run(_VIEW, session_id, *session_index.view_args(wanted))
         assert isinstance(answer, list)
         return session_index.read_view(session_id, answer, self._where(session_id))
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`.
 
         Raises:
@@ -107,9 +107,9 @@ class RedisSessions:
         if indexed:
             await self._index.arrive(change.session_id, known, mark)
         if change.append is None:
-            return Committed(known.revision)
+            return RecordsCommitted(known.revision)
         reply = threads.read(appended, change.session_id, self._where(change.session_id))
-        return Committed(known.revision, read_appended(reply, change.append, end))
+        return RecordsCommitted(known.revision, read_appended(reply, change.append, end))
 
     async def page(
         self,
@@ -212,7 +212,7 @@ class RedisSessions:
     def _where(self, session_id: str) -> str:
         return self._connection.place_of(f"{self._connection.key(session_id)}:session")
 
-    async def _known(self, session_id: str) -> Known | None:
+    async def _known(self, session_id: str) -> IndexUpdate | None:
         return (await self._ask(session_id, b"(", 0))[0]
 
     async def _purge_one(self, session_id: str, before: int, limit: int) -> int:
@@ -233,7 +233,7 @@ class RedisSessions:
         await self._index.update(session_id, known)
         return removed
 
-    async def _ask(self, session_id: str, place: bytes, limit: int) -> tuple[Known | None, int]:
+    async def _ask(self, session_id: str, place: bytes, limit: int) -> tuple[IndexUpdate | None, int]:
         answer = await self._run(_KNOWN, session_id, place, limit)
         if not isinstance(answer, list):
             return None, 0

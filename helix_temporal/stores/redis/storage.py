@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.locks import RedisLocks
 
 
@@ -26,7 +26,7 @@ class RedisSessionStorage:
     """
 
     def __init__(self, url: str, *, prefix: str = "session:") -> None:
-        self._connection = Connection(url, prefix=prefix, cluster=False, timeout=5.0, max_connections=16)
+        self._connection = RedisConnection(url, prefix=prefix, cluster=False, timeout=5.0, max_connections=16)
         self._prefix = prefix
         self.locks = RedisLocks(self._connection)
 

@@ -12,10 +12,18 @@ from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores.checksums import damaged
 from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import Script, assembled
 from helix_temporal.stores.streams.reader import PAGE, News
-from helix_temporal.stores.streams.rules import Batch, Change, Head, Refused, View, Written, facts_from
+from helix_temporal.stores.streams.rules import (
+    Batch,
+    Refused,
+    StatusChange,
+    StreamHead,
+    View,
+    Written,
+    facts_from,
+)
 from helix_temporal.stores.streams.store import Streams
 
 _APPEND: Final = assembled("stream_append", "_stream")
@@ -41,7 +49,7 @@ class RedisStreams(Streams):
     """
 
     def __init__(
-        self, connection: Connection, blocking: Connection, limits: StreamLimits = DEFAULT_LIMITS
+        self, connection: RedisConnection, blocking: RedisConnection, limits: StreamLimits = DEFAULT_LIMITS
     ) -> None:
         super().__init__(limits)
         self._connection, self._blocking = connection, blocking
@@ -79,7 +87,7 @@ class RedisStreams(Streams):
         now, row, entries = answer
         return View(_head(stream_id, row), int(now), _chunks(entries, self._where(stream_id)))
 
-    async def _change(self, change: Change) -> int | None:
+    async def _change(self, change: StatusChange) -> int | None:
         before = change.before
         answer = await self._run(
             _CHANGE,
@@ -129,9 +137,9 @@ class RedisStreams(Streams):
         return start, f"{start}:chunks", f"{start}:keys"
 
 
-def _head(stream_id: str, row: Sequence[bytes]) -> Head:
+def _head(stream_id: str, row: Sequence[bytes]) -> StreamHead:
     _, made, status, fence, first, last, revision, created, updated, facts, *_ = row
-    return Head(
+    return StreamHead(
         stream_id,
         made.decode(),
         status.decode(),  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from helix_temporal.stores.protocols.hot import (
 )
 from helix_temporal.stores.redis import scripts
 from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import Connection, check_server
+from helix_temporal.stores.redis.connection import RedisConnection, check_server
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads.fences import answer_kinds
@@ -327,7 +327,7 @@ _STAGED_MS: Final = 120_000
 class RedisThreads:
     """`HotTier` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     # -- reads

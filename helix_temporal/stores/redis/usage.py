@@ -14,9 +14,9 @@ from helix_temporal.models.ids import encode_id
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
 from helix_temporal.stores.checksums import SIZE, checked, with_checksum
-from helix_temporal.stores.redis.connection import Connection
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import Script
-from helix_temporal.stores.usage import UsageLedger, Wanted
+from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
 _INDEX: Final = Script(
     "usage_index",
@@ -36,7 +36,7 @@ class RedisUsage(UsageLedger):
     sessions that have entries since its beginning.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._sessions = f"{connection.prefix}{_SLOT}:sessions"
 
@@ -49,12 +49,12 @@ class RedisUsage(UsageLedger):
         return bool(added)
 
     async def _of_session(
-        self, session_id: str, wanted: Wanted, limit: int | None, offset: int
+        self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         found = rules.chosen(await self._entries(session_id), wanted)
         return rules.part(found, limit, offset)
 
-    async def _of_all(self, wanted: Wanted, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
+    async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         found: list[UsageEntry] = []
         names = await self._named(wanted)
         for start in range(0, len(names), _AT_A_TIME):
@@ -85,7 +85,7 @@ class RedisUsage(UsageLedger):
         # The forms of two long ids may be the same.
         return [entry for entry in found if entry.session_id == session_id]
 
-    async def _named(self, wanted: Wanted) -> list[str]:
+    async def _named(self, wanted: UsageFilter) -> list[str]:
         if wanted.session_id is not None:
             return [wanted.session_id]
         index = self._sessions if wanted.agent_type is None else self._agent(wanted.agent_type)

@@ -11,7 +11,7 @@ from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     SessionRecord,
     SessionRecords,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
@@ -22,10 +22,10 @@ from helix_temporal.stores.sessions.threads import Threads
 
 T = TypeVar("T")
 
-STATE: Final = Wanted()
+STATE: Final = WantedRecords()
 
 
-class Base:
+class SessionStorePart:
     """The loop, and the threads beside it."""
 
     def __init__(
@@ -43,12 +43,12 @@ class Base:
         self._threads = Threads(
             threads, records, together=records.keeps_threads if together is None else together
         )
-        self._whole = Wanted(keys=orders.KEYS, thread=self._threads.together)
+        self._whole = WantedRecords(keys=orders.KEYS, thread=self._threads.together)
 
-    async def _see(self, session_id: str, wanted: Wanted = STATE) -> Seen:
+    async def _see(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
         return await self._loop.see(validate_id(session_id, "session id"), wanted)
 
-    async def _made(self, call: Call, wanted: Wanted, decide: Decide[T], answer: Any) -> T:
+    async def _made(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
         return (await self._loop.change(call, wanted, decide, answer)).answer
 
     async def _page(

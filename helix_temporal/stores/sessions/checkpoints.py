@@ -14,7 +14,12 @@ from helix_temporal.models.messages import from_record
 from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page, SessionSnapshot
-from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionRecord,
+    WantedRecords,
+)
 from helix_temporal.stores.sessions import threads
 from helix_temporal.stores.sessions.checks import checked_count, checked_text, checked_version
 from helix_temporal.stores.sessions.decisions import (
@@ -141,7 +146,7 @@ class CheckpointsPart(MessagesPart):
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
         """See `CheckpointStore.get_checkpoint`."""
         checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
-        seen = await self._see(session_id, Wanted(keys=keys(checkpoint_id)))
+        seen = await self._see(session_id, WantedRecords(keys=keys(checkpoint_id)))
         return find(seen, checkpoint_id)
 
     async def get_latest_checkpoint(self, session_id: str, *, run_id: str | None = None) -> Checkpoint | None:
@@ -187,7 +192,7 @@ class CheckpointsPart(MessagesPart):
         expected = checked_version(expected_version)
         checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
         call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
-        wanted = Wanted(keys=(*keys(checkpoint_id), *threads.KEYS), thread=self._threads.together)
+        wanted = WantedRecords(keys=(*keys(checkpoint_id), *threads.KEYS), thread=self._threads.together)
 
         async def decide(seen: Seen) -> Decision[SessionState] | None:
             state = seen.present
@@ -221,9 +226,9 @@ class CheckpointsPart(MessagesPart):
             old = to_prune(state, await self._metas(session_id), keep_last)
             return prune(old[:_MANY])
 
-        total = gone = await self._made(call, Wanted(), decide, int)
+        total = gone = await self._made(call, WantedRecords(), decide, int)
         while gone == _MANY:
-            gone = await self._made(call, Wanted(), decide, int)
+            gone = await self._made(call, WantedRecords(), decide, int)
             total += gone
         return total
 
@@ -281,7 +286,7 @@ class CheckpointsPart(MessagesPart):
         self, session_id: str, *, run_id: str | None = None, live: bool = False
     ) -> CheckpointMeta | None:
         """The checkpoint committed last: of a run, or not superseded, if that is asked."""
-        seen = await self._see(session_id, Wanted(newest=(RecordKind.CHECKPOINT,)))
+        seen = await self._see(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
         records = seen.view.all(RecordKind.CHECKPOINT)
         while records:
             for record in records:

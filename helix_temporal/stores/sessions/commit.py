@@ -31,17 +31,17 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import MergeChanges, SessionState, StateChange
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, Wanted
+from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, WantedRecords
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import checkpoints, staging, threads
 from helix_temporal.stores.sessions import runs as _runs
-from helix_temporal.stores.sessions.base import Base
+from helix_temporal.stores.sessions.base import SessionStorePart
 from helix_temporal.stores.sessions.checks import checked, checked_version
 from helix_temporal.stores.sessions.decisions import (
     Call,
+    ChangeDone,
     Decision,
-    Done,
     Seen,
     checkpoint_record,
     checkpoint_state_record,
@@ -127,13 +127,13 @@ def check_request(session_id: str, request: StepRequest) -> None:
         )
 
 
-def wanted_for_commit(request: StepRequest, *, thread: bool) -> Wanted:
+def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRecords:
     """What a commit looks at."""
     step = request.step
     runs = _runs.wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
     # Whether a cut is pending matters only where the thread may know better than the caller.
     orders = threads.KEYS if isinstance(request.next_state, SessionState) and not request.append else ()
-    return Wanted(
+    return WantedRecords(
         keys=(RecordKey(RecordKind.STEP, request.key, step.step_id), *runs, *orders),
         groups=((RecordKind.STAGED, step.step_id),),
         newest=(RecordKind.CHECKPOINT,),
@@ -280,7 +280,7 @@ _MANY = 1_000
 _TRIES = 100
 
 
-class CommitPart(Base):
+class CommitPart(SessionStorePart):
     """See `CheckpointStore`."""
 
     async def stage_changes(
@@ -416,7 +416,7 @@ class CommitPart(Base):
     async def _append_at_end(self, session_id: str, records: tuple[Record, ...]) -> StepAppend:
         """The messages as a step at the end of the thread, or where they stand already."""
         await self._threads.settle(session_id)
-        seen = await self._see(session_id, Wanted(thread=self._threads.together))
+        seen = await self._see(session_id, WantedRecords(thread=self._threads.together))
         _ = seen.present
         there = await self._threads.joined(seen)
         newest = await self._threads.newest_ids(session_id, there, DEDUP + len(records))
@@ -427,7 +427,7 @@ class CommitPart(Base):
             head = Head(position=place, last_id=before[0].id if before else "")
         return StepAppend(session_id, there.epoch, head, records, commits=True)
 
-    async def _committed(self, call: Call, request: StepRequest) -> Done[CommitResult]:
+    async def _committed(self, call: Call, request: StepRequest) -> ChangeDone[CommitResult]:
         async def decide(seen: Seen) -> Decision[CommitResult]:
             _ = seen.present
             first = first_result(seen, request)
@@ -514,7 +514,7 @@ class CommitPart(Base):
             after = seen.bumped(head=appended.head)
             return Decision(after.version, after, puts=puts)
 
-        wanted = Wanted(keys=checkpoints.keys(result.checkpoint_id))
+        wanted = WantedRecords(keys=checkpoints.keys(result.checkpoint_id))
         version = await self._made(replace(call, operation_id=None), wanted, decide, int)
         return result.model_copy(update={"head": appended.head, "new_version": version})
 

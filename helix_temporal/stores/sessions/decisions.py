@@ -180,7 +180,7 @@ class Decision(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
+class ChangeDone(Generic[T]):
     """A change was made, or had been made before.
 
     Attributes:

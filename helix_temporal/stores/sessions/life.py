@@ -19,7 +19,7 @@ from helix_temporal.models.states import (
 )
 from helix_temporal.models.store_calls import UNSET, Unset
 from helix_temporal.stores.protocols.sessions import AnyVersion
-from helix_temporal.stores.sessions.base import STATE, Base
+from helix_temporal.stores.sessions.base import STATE, SessionStorePart
 from helix_temporal.stores.sessions.checks import (
     checked,
     checked_reason,
@@ -165,7 +165,7 @@ def finish_cleanup(seen: Seen) -> Decision[SaveResult]:
 _NEW: Final = CreateSession()
 
 
-class LifePart(Base):
+class LifePart(SessionStorePart):
     """See `SessionStore`."""
 
     async def create_session(

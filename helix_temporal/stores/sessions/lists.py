@@ -31,7 +31,7 @@ from helix_temporal.models.waiting import check_outcome
 from helix_temporal.session.answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions import runs
-from helix_temporal.stores.sessions.base import STATE, Base
+from helix_temporal.stores.sessions.base import STATE, SessionStorePart
 from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest
 
@@ -136,7 +136,7 @@ _LAST: Final = 2**63 - 1
 """The latest time that every backend can compare."""
 
 
-class ListsPart(Base):
+class ListsPart(SessionStorePart):
     """See `SessionStore`."""
 
     async def submit_tool_result(

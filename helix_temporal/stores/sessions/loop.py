@@ -25,9 +25,9 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecord,
     SessionRecords,
     SessionRow,
-    Wanted,
+    WantedRecords,
 )
-from helix_temporal.stores.sessions.decisions import Call, Decision, Done, Seen, adapter, decode, encode
+from helix_temporal.stores.sessions.decisions import Call, ChangeDone, Decision, Seen, adapter, decode, encode
 from helix_temporal.stores.threads.fences import fenced_error
 
 MAX_BYTES: Final = 64 * 1024
@@ -36,7 +36,7 @@ _SESSIONS: Final = 256
 _NEW_FOR: Final = 60.0
 """Seconds for which what is not known may be taken for new: the store's clock is the one of the last look."""
 
-_NOTHING: Final = Wanted()
+_NOTHING: Final = WantedRecords()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Recalled:
     """
 
     seen: Seen
-    covers: Wanted
-    unless: Wanted
+    covers: WantedRecords
+    unless: WantedRecords
 
 
 class Recall:
@@ -62,7 +62,13 @@ class Recall:
         self._known: dict[str, tuple[Recalled, float]] = {}
 
     def keep(
-        self, seen: Seen, covers: Wanted, decision: Decision[Any], row: SessionRow, revision: int, fence: int
+        self,
+        seen: Seen,
+        covers: WantedRecords,
+        decision: Decision[Any],
+        row: SessionRow,
+        revision: int,
+        fence: int,
     ) -> None:
         """Remember a session after a commit that was decided on ``seen``, which ``covers`` was asked for."""
         taken = {name.kind for name in decision.removes} | {kind for kind, _ in decision.clears}
@@ -80,7 +86,7 @@ class Recall:
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
-    def take(self, session_id: str, wanted: Wanted, new_at: Head | None = None) -> Recalled | None:
+    def take(self, session_id: str, wanted: WantedRecords, new_at: Head | None = None) -> Recalled | None:
         """The session as it was written, if all that is wanted is known; it is forgotten then.
 
         With ``new_at`` what is not known may pass for new, where the session was left at that head of its
@@ -109,7 +115,7 @@ def _after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
     return list({each.name: each for each in (*left, *decision.puts)}.values())
 
 
-def _covered_by(covers: Wanted, records: list[SessionRecord]) -> tuple[SessionRecord, ...]:
+def _covered_by(covers: WantedRecords, records: list[SessionRecord]) -> tuple[SessionRecord, ...]:
     keys, groups = set(covers.keys), set(covers.groups)
     found = [each for each in records if each.name in keys or (each.kind, each.group) in groups]
     for kind in covers.newest:
@@ -118,12 +124,12 @@ def _covered_by(covers: Wanted, records: list[SessionRecord]) -> tuple[SessionRe
     return tuple({each.name: each for each in found}.values())
 
 
-def _unknown(wanted: Wanted, covers: Wanted) -> Wanted | None:
+def _unknown(wanted: WantedRecords, covers: WantedRecords) -> WantedRecords | None:
     """Keys and groups that are wanted and not covered; None if something else is."""
     if wanted.thread or not set(covers.newest).issuperset(wanted.newest):
         return None
     keys, groups = set(covers.keys), set(covers.groups)
-    return Wanted(
+    return WantedRecords(
         keys=tuple(
             name for name in wanted.keys if name not in keys and (name.kind, name.group) not in groups
         ),
@@ -131,7 +137,7 @@ def _unknown(wanted: Wanted, covers: Wanted) -> Wanted | None:
     )
 
 
-def ahead(wanted: Wanted, step_id: str) -> Wanted:
+def ahead(wanted: WantedRecords, step_id: str) -> WantedRecords:
     """The same with what a commit of the step will want."""
     groups = ((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id))
     return replace(wanted, groups=(*wanted.groups, *groups), newest=(*wanted.newest, RecordKind.CHECKPOINT))
@@ -170,7 +176,7 @@ class Loop:
             WeakKeyDictionary()
         )
 
-    async def see(self, session_id: str, wanted: Wanted) -> Seen:
+    async def see(self, session_id: str, wanted: WantedRecords) -> Seen:
         """A session in one instant."""
         view = await self.records.view(session_id, wanted)
         return Seen(session_id, view, decode_state(view.state, session_id))
@@ -178,13 +184,13 @@ class Loop:
     async def change(
         self,
         call: Call,
-        wanted: Wanted,
+        wanted: WantedRecords,
         decide: Decide[T],
         answer: Any,
         *,
         keeps: bool = False,
         new_at: Head | None = None,
-    ) -> Done[T]:
+    ) -> ChangeDone[T]:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
 
         With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
@@ -207,7 +213,7 @@ class Loop:
                 seen = await self.see(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
-                    return Done(adapter(answer).validate_json(first), repeated=True)
+                    return ChangeDone(adapter(answer).validate_json(first), repeated=True)
                 check_fence(seen, call)
                 outcome = decide(seen)
                 decision = outcome if isinstance(outcome, Decision) else await outcome
@@ -224,7 +230,7 @@ class Loop:
 
     async def _recalled(
         self, recalled: Recalled, call: Call, decide: Decide[T], answer: Any, keeps: bool
-    ) -> Done[T] | None:
+    ) -> ChangeDone[T] | None:
         """The change without a look; None: look."""
         seen = recalled.seen
         try:
@@ -247,16 +253,16 @@ class Loop:
         call: Call,
         decision: Decision[T],
         answer: Any,
-        kept: Wanted | None,
-        unless: Wanted = _NOTHING,
-    ) -> Done[T] | None:
+        kept: WantedRecords | None,
+        unless: WantedRecords = _NOTHING,
+    ) -> ChangeDone[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
             remembered = _operation(seen, call, decision.answer, answer)
             decision = replace(decision, puts=(*decision.puts, remembered))
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
-            return Done(decision.answer)
+            return ChangeDone(decision.answer)
         row, fence = _row(decision), max(seen.view.max_epoch, call.epoch or 0)
         committed = await self.records.commit(
             SessionCommit(
@@ -276,7 +282,7 @@ class Loop:
             return None
         if self.recall is not None and kept is not None and row is not None:
             self.recall.keep(seen, kept, decision, row, committed.revision, fence)
-        return Done(decision.answer, appended=committed.appended)
+        return ChangeDone(decision.answer, appended=committed.appended)
 
     def turn(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this event loop's writers of a session."""
@@ -334,7 +340,7 @@ def _row(decision: Decision[Any]) -> SessionRow | None:
     return SessionRow(decision.state, decision.body or encode_state(decision.state))
 
 
-def _with_operation(wanted: Wanted, call: Call) -> Wanted:
+def _with_operation(wanted: WantedRecords, call: Call) -> WantedRecords:
     if call.operation_id is None:
         return wanted
     return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))

@@ -22,10 +22,10 @@ from helix_temporal.models.rows import records_of
 from helix_temporal.models.states import SaveResult
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, MessagePage
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.session_records import SessionRecords, Wanted
+from helix_temporal.stores.protocols.session_records import SessionRecords, WantedRecords
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
-from helix_temporal.stores.sessions.base import Base
+from helix_temporal.stores.sessions.base import SessionStorePart
 from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit, checked_version
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen
 from helix_temporal.stores.sessions.life import check_version
@@ -57,17 +57,17 @@ DEDUP: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RecentMessages:
     """Where a thread stood after an append of this process, and the ids of its newest messages."""
 
     epoch: int
     head: Head
     newest: tuple[str, ...]
 
-    def after(self, new: Sequence[Record]) -> "Known":
+    def after(self, new: Sequence[Record]) -> "RecentMessages":
         """The same once these are appended."""
         newest = (*self.newest, *(record.id for record in new))
-        return Known(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
+        return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
 
 
 class KnownThreads:
@@ -78,16 +78,16 @@ class KnownThreads:
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, RecentMessages] = OrderedDict()
 
-    def keep(self, session_id: str, known: Known) -> None:
+    def keep(self, session_id: str, known: RecentMessages) -> None:
         """Remember it, and forget what was not used for longest."""
         self._known[session_id] = known
         self._known.move_to_end(session_id)
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
 
-    def take(self, session_id: str) -> Known | None:
+    def take(self, session_id: str) -> RecentMessages | None:
         """What is known, once."""
         return self._known.pop(session_id, None)
 
@@ -134,7 +134,7 @@ def plan_append(
 _TRIES: Final = 100
 
 
-class MessagesPart(Base):
+class MessagesPart(SessionStorePart):
     """See `SessionStore`."""
 
     def __init__(
@@ -268,7 +268,7 @@ class MessagesPart(Base):
         if not plan.new:
             return Decision(plan.result)
         step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
-        self._known.keep(session_id, Known(at.epoch, at.head, tuple(newest)).after(plan.new))
+        self._known.keep(session_id, RecentMessages(at.epoch, at.head, tuple(newest)).after(plan.new))
         named = call.epoch is not None or call.operation_id is not None
         if self._threads.together and named:
             return Decision(plan.result, append=step)
@@ -286,7 +286,7 @@ class MessagesPart(Base):
             return None
         step = StepAppend(session_id, known.epoch, known.head, records, commits=True)
         seen, appended = await asyncio.gather(
-            self._see(session_id, Wanted(keys=orders.KEYS)),
+            self._see(session_id, WantedRecords(keys=orders.KEYS)),
             self._threads.store.append(step),
             return_exceptions=True,
         )

@@ -17,7 +17,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionCommit,
     SessionRecord,
     SessionRow,
-    Wanted,
+    WantedRecords,
 )
 
 
@@ -37,7 +37,7 @@ NOTHING: Final = HeldSession()
 """What is held of a session that nobody has ever written."""
 
 
-def found(held: HeldSession, wanted: Wanted) -> tuple[SessionRecord, ...]:
+def found(held: HeldSession, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
     """The records that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.records]
     if not wanted.groups and not wanted.newest:

@@ -10,7 +10,7 @@ from helix_temporal.models.checkpoints import (
     NewRun,
     Run,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStartRefused,
     StopKind,
     StopOutcome,
@@ -19,8 +19,13 @@ from helix_temporal.models.checkpoints import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page
-from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecord, Wanted
-from helix_temporal.stores.sessions.base import Base
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionRecord,
+    WantedRecords,
+)
+from helix_temporal.stores.sessions.base import SessionStorePart
 from helix_temporal.stores.sessions.checks import checked, checked_reason, checked_status
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode, encode
 from helix_temporal.stores.sessions.loop import ahead
@@ -49,20 +54,20 @@ def find(seen: Seen, run_id: str) -> Run | None:
     return None if record is None else run_of(record)
 
 
-def wanted_for_start(run_id: str) -> Wanted:
+def wanted_for_start(run_id: str) -> WantedRecords:
     """What a start looks at."""
-    return Wanted(keys=(RecordKey(RecordKind.RUN, run_id),), newest=(RecordKind.RUN,))
+    return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id),), newest=(RecordKind.RUN,))
 
 
 def start(
     seen: Seen, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
-) -> Decision[RunStarted | RunStartRefused]:
+) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
     again = seen.view.find(RecordKind.RUN, new.run_id)
     if again is not None:
         stored = decode(_StoredRun, again.body, "run")
-        return Decision(RunStarted(run=stored.public(), new_version=stored.started_version))
+        return Decision(RunRecorded(run=stored.public(), new_version=stored.started_version))
     last = max(
         (run_of(each) for each in seen.view.all(RecordKind.RUN)), key=lambda run: run.turn, default=None
     )
@@ -79,7 +84,7 @@ def start(
         started_version=after.version,
     )
     return Decision(
-        RunStarted(run=stored.public(), new_version=after.version), after, puts=(_record(stored),)
+        RunRecorded(run=stored.public(), new_version=after.version), after, puts=(_record(stored),)
     )
 
 
@@ -154,9 +159,9 @@ def update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
     return Decision(made.run, after, puts=made.puts, removes=made.removes)
 
 
-def wanted_for_stop(run_id: str) -> Wanted:
+def wanted_for_stop(run_id: str) -> WantedRecords:
     """What a request looks at."""
-    return Wanted(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
+    return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
 
 
 def request_stop(
@@ -187,10 +192,10 @@ def _record(run: _StoredRun) -> SessionRecord:
     return SessionRecord(RecordKind.RUN, run.run_id, encode(run, "run"), order=run.turn)
 
 
-def wanted_children(names: Sequence[str]) -> Wanted:
+def wanted_children(names: Sequence[str]) -> WantedRecords:
     """What adding or changing these children looks at."""
     keys = tuple(RecordKey(RecordKind.REF, name) for name in names)
-    return Wanted(keys=keys, newest=(RecordKind.REF,))
+    return WantedRecords(keys=keys, newest=(RecordKind.REF,))
 
 
 def add(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
@@ -263,7 +268,7 @@ _TRIES: Final = 20
 _MANY: Final = 1_000
 
 
-class RunsPart(Base):
+class RunsPart(SessionStorePart):
     """See `RunStore`."""
 
     async def start_run(
@@ -275,7 +280,7 @@ class RunsPart(Base):
         expect_status: Collection[SessionStatus] = STARTABLE,
         epoch: int | None = None,
         operation_id: str | None = None,
-    ) -> RunStarted | RunStartRefused:
+    ) -> RunRecorded | RunStartRefused:
         """See `RunStore.start_run`; a session that starts a run becomes active.
 
         Unless told otherwise it starts in every status but ``failed``.
@@ -290,7 +295,7 @@ class RunsPart(Base):
             call,
             wanted,
             lambda seen: start(seen, run, expect_current_run, statuses),
-            RunStarted | RunStartRefused,
+            RunRecorded | RunStartRefused,
             keeps=True,
             new_at=run.start_head,
         )
@@ -308,17 +313,17 @@ class RunsPart(Base):
         """See `RunStore.update_run`."""
         run_id, change = validate_id(run_id, "run id"), checked(change, RunChange)
         call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
-        wanted = Wanted(keys=wanted_for_change(run_id))
+        wanted = WantedRecords(keys=wanted_for_change(run_id))
         return await self._made(call, wanted, lambda seen: update(seen, run_id, change), Run)
 
     async def get_run(self, session_id: str, run_id: str) -> Run | None:
         """See `RunStore.get_run`."""
-        wanted = Wanted(keys=wanted_for_change(validate_id(run_id, "run id")))
+        wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
         return find(await self._see(session_id, wanted), run_id)
 
     async def get_current_run(self, session_id: str) -> Run | None:
         """See `RunStore.get_current_run`."""
-        seen = await self._see(session_id, Wanted(newest=(RecordKind.RUN,)))
+        seen = await self._see(session_id, WantedRecords(newest=(RecordKind.RUN,)))
         live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
         return live[-1] if live else None
 

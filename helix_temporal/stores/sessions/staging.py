@@ -24,7 +24,7 @@ from helix_temporal.models.checkpoints import (
     StagedRow,
 )
 from helix_temporal.models.states import StoredModel
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
 from helix_temporal.stores.sessions.decisions import Decision, Seen, decode, digest, encode
 from helix_temporal.stores.sessions.life import check_version
 
@@ -165,9 +165,9 @@ class ClosedStep(StoredModel):
     changes: dict[str, str] = Field(default_factory=dict)
 
 
-def wanted_staging(step_id: str) -> Wanted:
+def wanted_staging(step_id: str) -> WantedRecords:
     """What a change of a step's staging looks at."""
-    return Wanted(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
+    return WantedRecords(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
 
 
 def stage(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:

@@ -24,7 +24,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionCommit,
     SessionRecord,
     SessionRecords,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -258,7 +258,7 @@ class Threads:
 
     async def settle(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
-        view = await self._records.view(session_id, Wanted(keys=KEYS))
+        view = await self._records.view(session_id, WantedRecords(keys=KEYS))
         order = pending(Seen(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
@@ -302,7 +302,7 @@ class Threads:
 
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
-            view = await self._records.view(session_id, Wanted(keys=KEYS))
+            view = await self._records.view(session_id, WantedRecords(keys=KEYS))
             if pending(Seen(session_id, view, None)) != order:
                 return
             gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)

@@ -5,7 +5,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import ForkOrigin, SessionState
 from helix_temporal.models.waiting import is_child_id
-from helix_temporal.stores.protocols.session_records import SessionRecords, Wanted
+from helix_temporal.stores.protocols.session_records import SessionRecords, WantedRecords
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
@@ -18,10 +18,10 @@ from helix_temporal.stores.sessions.runs import RunsPart
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
-def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> Wanted:
+def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords:
     """What a fork looks at in its source."""
     keys = checkpoints.keys(at_checkpoint) if at_checkpoint is not None else ()
-    return Wanted(keys=(*keys, *threads.KEYS), thread=thread)
+    return WantedRecords(keys=(*keys, *threads.KEYS), thread=thread)
 
 
 def found_again(

@@ -30,7 +30,7 @@ class News:
         self.chunks, self.look = chunks, look
 
 
-class Source(Protocol):
+class FeedSource(Protocol):
     """What a feed asks; see `Streams`."""
 
     async def _view(self, stream_id: str, after: int, limit: int) -> View | None: ...
@@ -46,7 +46,7 @@ class Feed:
         seconds: To wait for news before the stream is looked at again.
     """
 
-    def __init__(self, source: Source, view: View, seconds: float) -> None:
+    def __init__(self, source: FeedSource, view: View, seconds: float) -> None:
         self._source, self._seconds = source, seconds
         self._view, self._tail = view, view.head.last
         self._recent: list[StoredChunk] = []
@@ -160,7 +160,7 @@ class Feed:
 T = TypeVar("T", ChunkBase, StoredChunk)
 
 
-class Reading(Generic[T]):
+class StreamReading(Generic[T]):
     """`StreamReader` and `ResumableReader` over a source.
 
     Args:
@@ -173,7 +173,7 @@ class Reading(Generic[T]):
 
     def __init__(
         self,
-        source: Source,
+        source: FeedSource,
         view: View,
         after: int,
         feed: Callable[[View], Feed],

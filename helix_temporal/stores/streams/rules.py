@@ -63,7 +63,7 @@ def facts_from(body: bytes, stream_id: str) -> Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class StreamHead:
     """A stream without its chunks.
 
     Attributes:
@@ -109,7 +109,7 @@ class Head:
 class View:
     """A stream in one instant: its head, chunks after a place, and the store's clock in ms."""
 
-    head: Head
+    head: StreamHead
     now: int
     chunks: tuple[StoredChunk, ...] = ()
 
@@ -155,7 +155,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StatusChange:
     """A change of a stream's status, to be made if it is still as it was seen.
 
     Attributes:
@@ -164,7 +164,7 @@ class Change:
         chunk: Written with it; all chunks and dedup keys before it are dropped.
     """
 
-    before: Head
+    before: StreamHead
     status: StreamStatus
     facts: Facts
     fence: int | None
@@ -208,7 +208,7 @@ def closed(stream_id: str, status: str, wanted: str = "takes no chunks") -> Stre
 # -- reading
 
 
-def place(head: Head, after: int) -> int:
+def place(head: StreamHead, after: int) -> int:
     """After which sequence a reader goes on who has read up to ``after``.
 
     Raises:
@@ -266,7 +266,7 @@ _OPERATIONS: Final = 32
 _END_STATUSES: Final = ("completed", "interrupted", "aborted")
 
 
-def check_fence(head: Head, fence: int | None) -> int | None:
+def check_fence(head: StreamHead, fence: int | None) -> int | None:
     """The higher of both.
 
     Raises:
@@ -277,7 +277,7 @@ def check_fence(head: Head, fence: int | None) -> int | None:
     return head.fence if fence is None else fence
 
 
-def done(head: Head, operation_id: str | None) -> bool:
+def done(head: StreamHead, operation_id: str | None) -> bool:
     """Whether the operation is one of the last that were done."""
     return operation_id is not None and operation_id in head.facts.operations
 
@@ -293,37 +293,39 @@ def check_end_status(status: object) -> EndStatus:
     return status
 
 
-def end(head: Head, status: EndStatus, output: object, size: int | None, now: int) -> Change | None:
+def end(
+    head: StreamHead, status: EndStatus, output: object, size: int | None, now: int
+) -> StatusChange | None:
     """End it; None if it ended so before.  ``size``: of an output that is left out."""
     if head.status == "ended" and head.facts.outcome == status:
         return None
     _refuse_over(head, f"it cannot end as {status!r} any more")
     facts = replace(head.facts, outcome=status, output=output, output_bytes=size, ended_at=now)
-    return Change(head, "ended", facts, head.fence)
+    return StatusChange(head, "ended", facts, head.fence)
 
 
-def fail(head: Head, error: ErrorInfo, now: int) -> Change | None:
+def fail(head: StreamHead, error: ErrorInfo, now: int) -> StatusChange | None:
     """End it by a failure; None if it failed before."""
     if head.status == "failed":
         return None
     _refuse_over(head, "it cannot fail any more")
     facts = replace(head.facts, error=(error.type, error.message), ended_at=now)
-    return Change(head, "failed", facts, head.fence)
+    return StatusChange(head, "failed", facts, head.fence)
 
 
-def pause(head: Head) -> Change | None:
+def pause(head: StreamHead) -> StatusChange | None:
     """Close it for now."""
     _refuse_over(head, "it cannot be paused any more")
-    return None if head.status == "paused" else Change(head, "paused", head.facts, head.fence)
+    return None if head.status == "paused" else StatusChange(head, "paused", head.facts, head.fence)
 
 
-def resume(head: Head) -> Change | None:
+def resume(head: StreamHead) -> StatusChange | None:
     """Open it again."""
     _refuse_over(head, "it cannot be resumed any more")
-    return None if head.status == "active" else Change(head, "active", head.facts, head.fence)
+    return None if head.status == "active" else StatusChange(head, "active", head.facts, head.fence)
 
 
-def reset(head: Head, chunk: bytes, now: int) -> Change:
+def reset(head: StreamHead, chunk: bytes, now: int) -> StatusChange:
     """Begin anew after all that was written, at a sequence that leaps to the store's clock.
 
     A store that was restored from an older copy gives out again the numbers that were lost with the newer
@@ -332,10 +334,10 @@ def reset(head: Head, chunk: bytes, now: int) -> Change:
     sequence = max(head.last + 1, now)
     leapt = head.facts.leapt + sequence - head.last - 1
     facts = Facts(resync_at=sequence, leapt=leapt, operations=head.facts.operations)
-    return Change(head, "active", facts, head.fence, settled=True, chunk=chunk)
+    return StatusChange(head, "active", facts, head.fence, settled=True, chunk=chunk)
 
 
-def under(change: Change, fence: int | None, operation_id: str | None) -> Change:
+def under(change: StatusChange, fence: int | None, operation_id: str | None) -> StatusChange:
     """The change with who made it."""
     operations = change.facts.operations
     if operation_id is not None:
@@ -343,7 +345,7 @@ def under(change: Change, fence: int | None, operation_id: str | None) -> Change
     return replace(change, fence=fence, facts=replace(change.facts, operations=operations))
 
 
-def changed(change: Change, head: Head, now: int) -> Head | None:
+def changed(change: StatusChange, head: StreamHead, now: int) -> StreamHead | None:
     """The head after a change; None if it is not what was seen any more."""
     before = change.before
     same = head.made == before.made and head.revision == before.revision
@@ -362,17 +364,19 @@ def changed(change: Change, head: Head, now: int) -> Head | None:
     )
 
 
-def _refuse_over(head: Head, wanted: str) -> None:
+def _refuse_over(head: StreamHead, wanted: str) -> None:
     if head.status in {"ended", "failed"}:
         raise closed(head.stream_id, head.facts.outcome or head.status, wanted)
 
 
-def admitted(head: Head | None, batch: Batch, known: Mapping[str, int], now: int) -> Head | Refused:
+def admitted(
+    head: StreamHead | None, batch: Batch, known: Mapping[str, int], now: int
+) -> StreamHead | Refused:
     """The head that a batch is appended to: as it is, under its fence, or new."""
     if head is None or (head.made != batch.made and not batch.create):
         if not batch.create:
             return Refused("absent")
-        head = Head(batch.stream_id, batch.made, created_at=now)
+        head = StreamHead(batch.stream_id, batch.made, created_at=now)
     if batch.fence is not None and batch.fence < (head.fence or 0):
         return Refused("fenced", head.fence)
     repeated = bool(batch.entries) and all(key in known for key, _ in batch.entries)
@@ -391,7 +395,7 @@ class StreamLog:
     """
 
     def __init__(self) -> None:
-        self.head: Head | None = None
+        self.head: StreamHead | None = None
         self.chunks: deque[StoredChunk] = deque()
         self.keys: dict[str, int] = {}
 
@@ -413,7 +417,7 @@ class StreamLog:
         self._keep(replace(head, last=last), max_chunks)
         return Written(head.made, tuple(sequences), last)
 
-    def change(self, change: Change, now: int) -> int | None:
+    def change(self, change: StatusChange, now: int) -> int | None:
         """Make a change of status; the last sequence then, None if the stream is not what was seen."""
         after = None if self.head is None else changed(change, self.head, now)
         if after is None:
@@ -430,7 +434,7 @@ class StreamLog:
         start = max(0, position + 1 - self.head.first) if self.head else 0
         return tuple(islice(self.chunks, start, start + limit))
 
-    def _keep(self, head: Head, max_chunks: int) -> None:
+    def _keep(self, head: StreamHead, max_chunks: int) -> None:
         while max_chunks and len(self.chunks) > max_chunks:
             self.chunks.popleft()
         self.head = replace(head, first=head.last + 1 - len(self.chunks))

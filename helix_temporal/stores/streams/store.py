@@ -34,8 +34,8 @@ from helix_temporal.models.streams import (
 )
 from helix_temporal.stores.streams import rules
 from helix_temporal.stores.streams import rules as changes
-from helix_temporal.stores.streams.reader import LONGEST_WAIT, PAGE, Feed, News, Reading
-from helix_temporal.stores.streams.rules import Batch, Change, Refused, View, Written
+from helix_temporal.stores.streams.reader import LONGEST_WAIT, PAGE, Feed, News, StreamReading
+from helix_temporal.stores.streams.rules import Batch, Refused, StatusChange, View, Written
 from helix_temporal.stores.streams.writer import Writing
 
 T = TypeVar("T", ChunkBase, StoredChunk)
@@ -73,7 +73,7 @@ class Streams(ABC):
         """Head, clock and up to ``limit`` chunks after a sequence, in one instant; None if there is none."""
 
     @abstractmethod
-    async def _change(self, change: Change) -> int | None:
+    async def _change(self, change: StatusChange) -> int | None:
         """`StreamLog.change` on the stored stream, atomically; wakes those who wait for news."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Streams(ABC):
 
     # -- readers
 
-    async def create_reader(self, stream_id: str) -> Reading[ChunkBase] | None:
+    async def create_reader(self, stream_id: str) -> StreamReading[ChunkBase] | None:
         """See `StreamStore.create_reader`."""
         return await self._reading(stream_id, 0, lambda stored: stored.chunk, None)
 
@@ -163,7 +163,7 @@ class Streams(ABC):
         from_sequence: int | None = None,
         after_sequence: int | None = None,
         run_id: str | None = None,
-    ) -> Reading[StoredChunk] | None:
+    ) -> StreamReading[StoredChunk] | None:
         """See `StreamStore.create_resumable_reader`."""
         if from_sequence is not None and after_sequence is not None:
             raise InvalidRequestError("from_sequence and after_sequence are both given; give one of them")
@@ -174,11 +174,11 @@ class Streams(ABC):
 
     async def _reading(
         self, stream_id: str, after: int, shown: Callable[[StoredChunk], T], run_id: str | None
-    ) -> Reading[T] | None:
+    ) -> StreamReading[T] | None:
         view = await self._view(validate_id(stream_id, "stream id"), after, PAGE)
         if view is None:
             return None
-        return Reading(
+        return StreamReading(
             self,
             view,
             after,
@@ -219,7 +219,7 @@ class Streams(ABC):
         large = size > self.limits.max_chunk_bytes
         kept, left_out = (None, size) if large else (output, None)
 
-        def rule(view: View) -> Change | None:
+        def rule(view: View) -> StatusChange | None:
             return changes.end(view.head, status, kept, left_out, view.now)
 
         await self._changed(stream_id, rule, fence, operation_id)
@@ -263,7 +263,7 @@ class Streams(ABC):
     ) -> int:
         """See `StreamStore.reset_stream`."""
 
-        def rule(view: View) -> Change:
+        def rule(view: View) -> StatusChange:
             chunk = StreamResync(reason=reason, position=view.head.last, timestamp=view.now)
             return changes.reset(view.head, to_bytes(chunk, {}), view.now)
 
@@ -272,7 +272,7 @@ class Streams(ABC):
     async def _changed(
         self,
         stream_id: str,
-        rule: Callable[[View], Change | None],
+        rule: Callable[[View], StatusChange | None],
         fence: int | None,
         operation_id: str | None,
     ) -> int:

@@ -119,7 +119,7 @@ def fork_position(request: ForkThread, committed: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenPlace:
     """Where an open cuts, and where its caller goes on.
 
     They differ where the caller does not know of the step that it has under way, which is found standing;

@@ -34,9 +34,9 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
+    MessagePage,
     OpenedThread,
     OpenThread,
-    Page,
     Progress,
     ReadPage,
     Reopen,
@@ -45,7 +45,7 @@ from helix_temporal.stores.protocols.threads import (
     no_progress,
 )
 from helix_temporal.stores.threads.fences import (
-    Place,
+    OpenPlace,
     check_adapter,
     check_epoch,
     check_existence,
@@ -209,7 +209,7 @@ class HotThreads:
         check_hot_epoch(view.header, epoch)
         return view
 
-    async def read(self, request: ReadPage) -> Page:
+    async def read(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`."""
         check_page(request)
         header = await self._header(request.thread_id)
@@ -330,27 +330,27 @@ def _lowest(request: OpenThread) -> int:
     return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
 
 
-def _place(request: OpenThread, snapshot: HotSnapshot) -> Place:
+def _place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
     if request.reopen is not None and request.rewind_to is None:
         return _reopened(request.reopen, snapshot)
     cut = _cut(request, snapshot)
-    return Place(cut, cut)
+    return OpenPlace(cut, cut)
 
 
-def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
+def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
     """What is committed stays: only a rewind cuts it."""
     committed = snapshot.header.committed
     if reopen.known is None:
-        return Place(snapshot.header.head, _head_at(snapshot, committed))
+        return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
     if _holds(snapshot, reopen.known):
         after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
         kept = kept_after_known(reopen, after, committed)
         end = head_after(reopen.known, after[:kept])
         if committed <= end.position:
-            return Place(snapshot.header.head if reopen.reset else end, reopen.known)
+            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known)
     elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):
-        return Place(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
-    return Place(snapshot.header.head, _head_at(snapshot, committed))
+        return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
+    return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
 
 
 def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:

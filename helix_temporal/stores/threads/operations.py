@@ -43,7 +43,7 @@ class HeldThread:
         return is_past(self.expires_at, now)
 
 
-class Outcome(NamedTuple, Generic[T_co]):
+class OperationOutcome(NamedTuple, Generic[T_co]):
     """What to answer, and what to hold from now on: the same object for no change, None for nothing."""
 
     answer: T_co
@@ -86,11 +86,11 @@ def step_view(
 # ---- writes -----------------------------------------------------------------------------------------
 
 
-def append(thread: HeldThread | None, step: StepAppend, now: float) -> Outcome[Appended | None]:
+def append(thread: HeldThread | None, step: StepAppend, now: float) -> OperationOutcome[Appended | None]:
     """See `HotTier.append`."""
     fences.check_step(step)
     if thread is None:
-        return Outcome(None, None)
+        return OperationOutcome(None, None)
     _check_writable(thread, step.epoch)
     header = thread.header
     if fences.id_before(header, thread.records, step.head.position) != step.head.last_id:
@@ -108,101 +108,103 @@ def append(thread: HeldThread | None, step: StepAppend, now: float) -> Outcome[A
     header = _after(header, step, end, commits, added=0 if repeated else size_of(stored), now=now)
     unexpiring = not repeated or header.committed != thread.header.committed
     kept = HeldThread(header, grown, None if unexpiring else thread.expires_at)
-    return Outcome(Appended(stored, end, repeated, header), _unless_same(kept, thread))
+    return OperationOutcome(Appended(stored, end, repeated, header), _unless_same(kept, thread))
 
 
-def rebase(thread: HeldThread | None, change: Rebase, now: float) -> Outcome[HotHeader | None]:
+def rebase(thread: HeldThread | None, change: Rebase, now: float) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.rebase`."""
     fences.check_rebase(change)
     found = None if thread is None else (thread.header.epoch, thread.header.head)
     if found != change.expected:
-        return Outcome(None, thread)
+        return OperationOutcome(None, thread)
     kept: tuple[Record, ...] = ()
     if thread is not None and change.keep > thread.header.base.position:
         if thread.header.base != change.header.base:
-            return Outcome(None, thread)
+            return OperationOutcome(None, thread)
         kept = thread.records[: change.keep - thread.header.base.position]
     elif change.keep != change.header.base.position:
-        return Outcome(None, thread)
+        return OperationOutcome(None, thread)
     return _stored(change.header, kept + change.records, now)
 
 
 def install(
     thread: HeldThread | None, header: HotHeader, records: Sequence[Record], *, replace: bool, now: float
-) -> Outcome[HotHeader]:
+) -> OperationOutcome[HotHeader]:
     """See `HotTier.install`."""
     fences.check_install(header, records)
     if thread is not None:
         there = thread.header
         if not replace:
-            return Outcome(there, thread)
+            return OperationOutcome(there, thread)
         if there.epoch > header.epoch:
             raise fences.fenced_record_error(there, header.epoch)
         if there.epoch == header.epoch:
             if fences.outdates(there, thread.records, header.head):
-                return Outcome(there, thread)
+                return OperationOutcome(there, thread)
             header = _keep_closed(header, there)
     return _stored(header, tuple(records), now)
 
 
 def evict(
     thread: HeldThread | None, epoch: int, archived: Archived, *, warm_ttl: float | None, now: float
-) -> Outcome[Eviction]:
+) -> OperationOutcome[Eviction]:
     """See `HotTier.evict`."""
     if thread is None:
-        return Outcome(Eviction.ABSENT, None)
+        return OperationOutcome(Eviction.ABSENT, None)
     if not fences.archived_all(thread.header, epoch, archived):
-        return Outcome(Eviction.NEWER, thread)
+        return OperationOutcome(Eviction.NEWER, thread)
     if warm_ttl is None:
-        return Outcome(Eviction.DROPPED, None)
+        return OperationOutcome(Eviction.DROPPED, None)
     header = replace(
         thread.header, archived=archived.head.position, archived_size=archived.size, unarchived_since=0
     )
-    return Outcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
+    return OperationOutcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
 
 
-def trim(thread: HeldThread | None, epoch: int, archived: Head, keep_from: int) -> Outcome[HotHeader | None]:
+def trim(
+    thread: HeldThread | None, epoch: int, archived: Head, keep_from: int
+) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.trim`."""
     if thread is None:
-        return Outcome(None, None)
+        return OperationOutcome(None, None)
     header, records = thread.header, thread.records
     start = fences.trimmed_to(header, records, epoch, archived, keep_from)
     gone = records[: start - header.base.position]
     if not gone:
-        return Outcome(header, thread)
+        return OperationOutcome(header, thread)
     base = head_after(header.base, gone)
     header = replace(header, base=base, base_size=header.base_size + size_of(gone))
-    return Outcome(header, HeldThread(header, records[len(gone) :], thread.expires_at))
+    return OperationOutcome(header, HeldThread(header, records[len(gone) :], thread.expires_at))
 
 
-def close_epoch(thread: HeldThread | None, epoch: int) -> Outcome[None]:
+def close_epoch(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.close_epoch`."""
     if thread is None or thread.header.epoch != epoch or thread.header.closed:
-        return Outcome(None, thread)
-    return Outcome(None, replace(thread, header=replace(thread.header, closed=True)))
+        return OperationOutcome(None, thread)
+    return OperationOutcome(None, replace(thread, header=replace(thread.header, closed=True)))
 
 
 def save_slice(
     thread: HeldThread | None, epoch: int, data: bytes, expected_version: int
-) -> Outcome[int | None]:
+) -> OperationOutcome[int | None]:
     """See `HotTier.save_slice`."""
     if thread is None:
-        return Outcome(None, None)
+        return OperationOutcome(None, None)
     _check_writable(thread, epoch)
     header, version = thread.header, expected_version + 1
     if (header.slice_version, header.slice) == (version, data):
-        return Outcome(version, thread)
+        return OperationOutcome(version, thread)
     if header.slice_version != expected_version:
         raise fences.stale_slice(header, expected_version)
     changed = replace(header, slice=data, slice_version=version)
-    return Outcome(version, HeldThread(changed, thread.records))
+    return OperationOutcome(version, HeldThread(changed, thread.records))
 
 
-def drop(thread: HeldThread | None, epoch: int) -> Outcome[None]:
+def drop(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.drop`."""
     if thread is not None and thread.header.epoch > epoch:
         raise fences.fenced_record_error(thread.header, epoch)
-    return Outcome(None, None)
+    return OperationOutcome(None, None)
 
 
 # ---- inside -----------------------------------------------------------------------------------------
@@ -218,12 +220,12 @@ def _unless_same(kept: HeldThread, thread: HeldThread) -> HeldThread:
     return thread if same and kept.header == thread.header else kept
 
 
-def _stored(header: HotHeader, records: tuple[Record, ...], now: float) -> Outcome[HotHeader]:
+def _stored(header: HotHeader, records: tuple[Record, ...], now: float) -> OperationOutcome[HotHeader]:
     since = fences.unarchived_since(
         header.unarchived_since, header.archived, header.head.position, header.head.position, _ms(now)
     )
     header = replace(header, unarchived_since=since)
-    return Outcome(header, HeldThread(header, records))
+    return OperationOutcome(header, HeldThread(header, records))
 
 
 def _saved_slice(header: HotHeader, step: StepAppend) -> HotHeader:

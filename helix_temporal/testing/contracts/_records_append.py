@@ -15,7 +15,12 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
-from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, SessionRecords, Wanted
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    SessionRecords,
+    WantedRecords,
+)
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, an_answer, grown, messages, opened
 from helix_temporal.testing.contracts._records_base import (
     SessionRecordsFixtures,
@@ -65,9 +70,9 @@ class AppendCommitContract(SessionRecordsFixtures):
         self, store: SessionRecords, joined: str, threads: HotTier
     ) -> None:
         """A commit of the state names the head that it goes with."""
-        view = await store.view(joined, Wanted(thread=True))
+        view = await store.view(joined, WantedRecords(thread=True))
         assert view.thread == await threads.header(joined)
-        assert (await store.view("unknown", Wanted(thread=True))).thread is None
+        assert (await store.view("unknown", WantedRecords(thread=True))).thread is None
 
     async def test_a_step_is_committed_with_the_state(
         self, store: SessionRecords, joined: str, threads: HotTier
@@ -91,7 +96,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         snapshot = await threads.snapshot(joined, 0)
         assert snapshot is not None
         assert snapshot.records == LOG + step.records
-        assert (await store.view(joined, Wanted())).state == b"new"
+        assert (await store.view(joined, WantedRecords())).state == b"new"
 
     async def test_a_commit_without_a_step_answers_none(self, store: SessionRecords, joined: str) -> None:
         """Nothing became of what was not given."""
@@ -113,10 +118,10 @@ class AppendCommitContract(SessionRecordsFixtures):
         """The step and the rest happen together or not at all."""
         await committed(store, a_change(joined, 1, puts=(a_record("r1", RecordKind.RUN),)))
         before = await image(store, joined), await threads.snapshot(joined, 0)
-        unless = Wanted(keys=(RecordKey(RecordKind.RUN, "r1"),))
+        unless = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r1"),))
         assert await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=unless)) is None
         assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
-        new = Wanted(keys=(RecordKey(RecordKind.RUN, "r2"),))
+        new = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r2"),))
         done = await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=new))
         assert done is not None
         assert done.appended is not None
@@ -173,7 +178,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert done.appended is not None
         assert (done.appended.records, done.appended.repeated) == (step.records, True)
         assert done.appended.header.committed == 4
-        view = await store.view(joined, Wanted())
+        view = await store.view(joined, WantedRecords())
         assert (view.revision, view.state) == (2, b"new")
 
     async def test_of_many_commits_with_a_step_exactly_one_wins(

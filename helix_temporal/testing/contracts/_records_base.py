@@ -9,14 +9,14 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import OrderBy, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
+    RecordsCommitted,
     SessionCommit,
     SessionRecord,
     SessionRecords,
     SessionRow,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.testing.builders import EPOCH, an_id
 
@@ -116,9 +116,9 @@ async def committed(store: SessionRecords, change: SessionCommit) -> int:
     return done.revision
 
 
-async def saved(store: SessionRecords, session_id: str, **fields: Any) -> Committed:
+async def saved(store: SessionRecords, session_id: str, **fields: Any) -> RecordsCommitted:
     """Write a state over whatever is there."""
-    view = await store.view(session_id, Wanted())
+    view = await store.view(session_id, WantedRecords())
     done = await store.commit(a_change(session_id, view.revision, row=a_row(session_id, **fields)))
     assert done is not None
     return done
@@ -126,13 +126,13 @@ async def saved(store: SessionRecords, session_id: str, **fields: Any) -> Commit
 
 async def view_of(store: SessionRecords, session_id: str, *groups: tuple[RecordKind, str]) -> SessionView:
     """The state, and the records of some groups."""
-    return await store.view(session_id, Wanted(groups=groups))
+    return await store.view(session_id, WantedRecords(groups=groups))
 
 
 async def image(store: SessionRecords, session_id: str) -> object:
     """Everything that the contract's tests write of a session, to see that nothing changed."""
     names = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
-    view = await store.view(session_id, Wanted(groups=names))
+    view = await store.view(session_id, WantedRecords(groups=names))
     groups = [view.all(*name) for name in names]
     pages = [await store.page(session_id, kind, limit=100) for kind in PAGED]
     return view.revision, view.max_epoch, view.state, groups, pages

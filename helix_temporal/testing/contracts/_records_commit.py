@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKey,
     RecordKind,
+    RecordsCommitted,
     SessionRecords,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.testing.builders import EPOCH
 from helix_temporal.testing.contracts._records_base import (
@@ -48,7 +48,7 @@ class CommitContract(SessionRecordsFixtures):
 
     async def test_what_was_never_stored_has_revision_0(self, store: SessionRecords, session_id: str) -> None:
         """Creating a session is a commit like any other, on revision 0."""
-        view = await store.view(session_id, Wanted())
+        view = await store.view(session_id, WantedRecords())
         assert (view.revision, view.max_epoch, view.state, view.records) == (0, 0, None, ())
         assert view.thread is None
 
@@ -68,19 +68,19 @@ class CommitContract(SessionRecordsFixtures):
         second = await committed(store, a_change(session_id, first, row=None, puts=(a_record("c1"),)))
         third = await committed(store, a_change(session_id, second, row=a_row(session_id, b"two")))
         assert [first, second, third] == [1, 2, 3]
-        assert (await store.view(session_id, Wanted())).state == b"two"
+        assert (await store.view(session_id, WantedRecords())).state == b"two"
 
     async def test_a_commit_without_a_state_leaves_it(self, store: SessionRecords, session_id: str) -> None:
         """What only stages a change does not write the state again."""
         await committed(store, a_change(session_id, row=a_row(session_id, b"state")))
         await committed(store, a_change(session_id, 1, row=None, max_epoch=EPOCH + 5))
-        view = await store.view(session_id, Wanted())
+        view = await store.view(session_id, WantedRecords())
         assert (view.revision, view.state, view.max_epoch) == (2, b"state", EPOCH + 5)
 
     async def test_numbers_are_exact(self, store: SessionRecords, session_id: str) -> None:
         """A fence is compared, so it must not be rounded."""
         await committed(store, a_change(session_id, max_epoch=2**62 + 1))
-        assert (await store.view(session_id, Wanted())).max_epoch == 2**62 + 1
+        assert (await store.view(session_id, WantedRecords())).max_epoch == 2**62 + 1
 
     @pytest.mark.parametrize("revision", [0, 1, 3, 2**40])
     async def test_a_moved_revision_changes_nothing(
@@ -107,15 +107,15 @@ class CommitContract(SessionRecordsFixtures):
     @pytest.mark.parametrize(
         "there",
         [
-            Wanted(keys=(RecordKey(RecordKind.RUN, "r1"),)),
-            Wanted(keys=(RecordKey(RecordKind.RUN, "new"), RecordKey(RecordKind.CHECKPOINT, "c1"))),
-            Wanted(groups=((RecordKind.STAGED, "s1"),)),
-            Wanted(groups=((RecordKind.STEP, "new"), (RecordKind.STEP, "s1"))),
-            Wanted(keys=(RecordKey(RecordKind.RUN, "new"),), groups=((RecordKind.STAGED, "s1"),)),
+            WantedRecords(keys=(RecordKey(RecordKind.RUN, "r1"),)),
+            WantedRecords(keys=(RecordKey(RecordKind.RUN, "new"), RecordKey(RecordKind.CHECKPOINT, "c1"))),
+            WantedRecords(groups=((RecordKind.STAGED, "s1"),)),
+            WantedRecords(groups=((RecordKind.STEP, "new"), (RecordKind.STEP, "s1"))),
+            WantedRecords(keys=(RecordKey(RecordKind.RUN, "new"),), groups=((RecordKind.STAGED, "s1"),)),
         ],
     )
     async def test_a_commit_that_takes_for_new_what_is_there_changes_nothing(
-        self, store: SessionRecords, session_id: str, there: Wanted
+        self, store: SessionRecords, session_id: str, there: WantedRecords
     ) -> None:
         """Who did not look is refused as one who looked too early, and looks."""
         step = a_record("k", RecordKind.STEP, group="s1")
@@ -130,7 +130,7 @@ class CommitContract(SessionRecordsFixtures):
         self, store: SessionRecords, session_id: str
     ) -> None:
         """Names that begin as others do, and groups of other kinds, are others; the first commit has none."""
-        new = Wanted(
+        new = WantedRecords(
             keys=(RecordKey(RecordKind.RUN, "r"), RecordKey(RecordKind.OPERATION, "r")),
             groups=((RecordKind.STAGED, "r"), (RecordKind.STEP, "r")),
         )
@@ -144,7 +144,7 @@ class CommitContract(SessionRecordsFixtures):
         change = a_change(session_id, puts=(a_record("c1"),))
         await committed(store, change)
         assert await store.commit(change) is None
-        assert (await store.view(session_id, Wanted())).revision == 1
+        assert (await store.view(session_id, WantedRecords())).revision == 1
 
     async def test_of_many_on_one_revision_exactly_one_wins(
         self, store: SessionRecords, session_id: str
@@ -158,8 +158,8 @@ class CommitContract(SessionRecordsFixtures):
         outcomes = await asyncio.gather(*map(store.commit, changes))
         won = [n for n, outcome in enumerate(outcomes) if outcome is not None]
         assert len(won) == 1
-        assert outcomes[won[0]] == Committed(2)
-        view = await store.view(session_id, Wanted())
+        assert outcomes[won[0]] == RecordsCommitted(2)
+        view = await store.view(session_id, WantedRecords())
         page = await store.page(session_id, RecordKind.CHECKPOINT, limit=100)
         assert (view.revision, view.state, keys(page.records)) == (2, b"%d" % won[0], [f"c{won[0]}"])
 
@@ -167,8 +167,8 @@ class CommitContract(SessionRecordsFixtures):
         """Sessions do not wait for, or change, each other."""
         ids = [f"{session_id}-{n}" for n in range(20)]
         changes = [a_change(each, row=a_row(each, each.encode())) for each in ids]
-        assert await asyncio.gather(*map(store.commit, changes)) == [Committed(1)] * 20
-        views = await asyncio.gather(*(store.view(each, Wanted()) for each in ids))
+        assert await asyncio.gather(*map(store.commit, changes)) == [RecordsCommitted(1)] * 20
+        views = await asyncio.gather(*(store.view(each, WantedRecords()) for each in ids))
         assert [view.state for view in views] == [each.encode() for each in ids]
 
 
@@ -194,7 +194,7 @@ class WriteContract(SessionRecordsFixtures):
         """Names are kind, group and key together."""
         puts = (staged("s1", "k", 0, b"1"), staged("s2", "k", 0, b"2"), a_record("k", body=b"3"))
         await committed(store, a_change(session_id, puts=puts))
-        view = await store.view(session_id, Wanted(keys=tuple(each.name for each in puts)))
+        view = await store.view(session_id, WantedRecords(keys=tuple(each.name for each in puts)))
         assert {each.body for each in view.records} == {b"1", b"2", b"3"}
 
     async def test_removes_take_what_is_there(self, store: SessionRecords, session_id: str) -> None:
@@ -206,7 +206,7 @@ class WriteContract(SessionRecordsFixtures):
         page = await store.page(session_id, RecordKind.CHECKPOINT, limit=9)
         assert (keys(page.records), page.total) == (["c2"], 1)
         assert (await view_of(store, session_id, (RecordKind.STAGED, "s1"))).records == ()
-        assert (await store.view(session_id, Wanted(keys=names))).records == ()
+        assert (await store.view(session_id, WantedRecords(keys=names))).records == ()
 
     async def test_clears_take_one_group_of_one_kind(self, store: SessionRecords, session_id: str) -> None:
         """Committing a step drops what was staged for it, and nothing of the next one."""
@@ -214,7 +214,7 @@ class WriteContract(SessionRecordsFixtures):
         puts = (staged("s1", "a"), staged("s1", "b"), staged("s2", "a"), step)
         await committed(store, a_change(session_id, puts=puts))
         await committed(store, a_change(session_id, 1, clears=((RecordKind.STAGED, "s1"),)))
-        cleared = await store.view(session_id, Wanted(keys=(puts[0].name, puts[1].name)))
+        cleared = await store.view(session_id, WantedRecords(keys=(puts[0].name, puts[1].name)))
         assert cleared.records == ()
         wanted = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
         view = await view_of(store, session_id, *wanted)
@@ -251,7 +251,7 @@ class WriteContract(SessionRecordsFixtures):
         record = a_record("c1", body=ALL_BYTES)
         change = a_change(session_id, row=a_row(session_id, ALL_BYTES), puts=(record,))
         await committed(store, change)
-        view = await store.view(session_id, Wanted(keys=(record.name,)))
+        view = await store.view(session_id, WantedRecords(keys=(record.name,)))
         assert (view.state, view.records) == (ALL_BYTES, (record,))
 
     async def test_large_bytes_come_back_as_they_were(self, store: SessionRecords, session_id: str) -> None:
@@ -259,7 +259,7 @@ class WriteContract(SessionRecordsFixtures):
         body = ALL_BYTES * 16_000
         record = a_record("c1", body=body)
         await committed(store, a_change(session_id, row=a_row(session_id, body), puts=(record,)))
-        view = await store.view(session_id, Wanted(keys=(record.name,)))
+        view = await store.view(session_id, WantedRecords(keys=(record.name,)))
         assert view.state == body
         assert view.records == (record,)
 
@@ -270,7 +270,7 @@ class WriteContract(SessionRecordsFixtures):
         """Ids come from clients: nothing in one is syntax."""
         puts = (a_record(name, order=1), staged(name, name))
         await committed(store, a_change(name, row=a_row(name, name.encode()), puts=puts))
-        view = await store.view(name, Wanted(keys=tuple(each.name for each in puts)))
+        view = await store.view(name, WantedRecords(keys=tuple(each.name for each in puts)))
         assert view.state == name.encode()
         assert set(view.records) == set(puts)
         assert [each async for each in store.scan()] == [name]
@@ -280,7 +280,7 @@ class WriteContract(SessionRecordsFixtures):
         for name in IDS:
             await committed(store, a_change(name, row=a_row(name, name.encode())))
         for name in IDS:
-            assert (await store.view(name, Wanted())).state == name.encode()
+            assert (await store.view(name, WantedRecords())).state == name.encode()
         assert sorted([each async for each in store.scan()]) == sorted(IDS)
 
 
@@ -294,7 +294,7 @@ class DeleteContract(SessionRecordsFixtures):
         puts = (a_record("c1"), staged("s1", "t1"), a_record("o1", RecordKind.OPERATION, order=5))
         await committed(store, a_change(session_id, puts=puts))
         assert await committed(store, a_removal(session_id, 1)) == 2
-        wanted = Wanted(keys=tuple(each.name for each in puts), groups=((RecordKind.STAGED, "s1"),))
+        wanted = WantedRecords(keys=tuple(each.name for each in puts), groups=((RecordKind.STAGED, "s1"),))
         view = await store.view(session_id, wanted)
         assert (view.revision, view.max_epoch, view.state, view.records) == (2, EPOCH, None, ())
         assert (await store.page(session_id, RecordKind.CHECKPOINT, limit=9)).total == 0
@@ -305,11 +305,11 @@ class DeleteContract(SessionRecordsFixtures):
         await committed(store, a_removal(session_id, 1))
         assert await store.commit(a_change(session_id, 0)) is None
         assert await committed(store, a_change(session_id, 2, row=a_row(session_id, b"anew"))) == 3
-        view = await store.view(session_id, Wanted(newest=(RecordKind.CHECKPOINT,)))
+        view = await store.view(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
         assert (view.state, view.records) == (b"anew", ())
 
     async def test_a_delete_of_nothing_counts_too(self, store: SessionRecords, session_id: str) -> None:
         """A fence can be set where a session never was."""
         assert await committed(store, a_removal(session_id, 0)) == 1
-        view = await store.view(session_id, Wanted())
+        view = await store.view(session_id, WantedRecords())
         assert (view.revision, view.max_epoch, view.state) == (1, EPOCH, None)

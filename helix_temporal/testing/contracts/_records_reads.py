@@ -7,7 +7,7 @@ from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     RecordPage,
     SessionRecords,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.testing.contracts._records_base import (
     PAGED,
@@ -30,7 +30,7 @@ class ViewContract(SessionRecordsFixtures):
         puts = (a_record("c1", order=1), a_record("o1", RecordKind.OPERATION, order=7), staged("s1", "t1"))
         await committed(store, a_change(session_id, puts=(*puts, a_record("c2", order=2))))
         absent = (RecordKey(CHECKPOINT, "c9"), RecordKey(RecordKind.STAGED, "t1", "s9"))
-        wanted = Wanted(keys=(*(each.name for each in puts), *absent))
+        wanted = WantedRecords(keys=(*(each.name for each in puts), *absent))
         assert set((await store.view(session_id, wanted)).records) == set(puts)
 
     async def test_every_kind_is_kept(self, store: SessionRecords, session_id: str) -> None:
@@ -42,14 +42,14 @@ class ViewContract(SessionRecordsFixtures):
             for kind in RecordKind
         )
         await committed(store, a_change(session_id, puts=puts))
-        view = await store.view(session_id, Wanted(keys=tuple(each.name for each in puts)))
+        view = await store.view(session_id, WantedRecords(keys=tuple(each.name for each in puts)))
         assert set(view.records) == set(puts)
 
     async def test_a_group_comes_in_order(self, store: SessionRecords, session_id: str) -> None:
         """Staged changes are applied by time, equal ones by tool call."""
         puts = (staged("s1", "b", 100), staged("s1", "a", 100), staged("s1", "z", 9), staged("s2", "x", 1))
         await committed(store, a_change(session_id, puts=puts))
-        view = await store.view(session_id, Wanted(groups=((RecordKind.STAGED, "s1"),)))
+        view = await store.view(session_id, WantedRecords(groups=((RecordKind.STAGED, "s1"),)))
         assert keys(view.all(RecordKind.STAGED, "s1")) == ["z", "a", "b"]
         assert len(view.records) == 3
 
@@ -71,14 +71,14 @@ class ViewContract(SessionRecordsFixtures):
         """The next run's turn and the last checkpoint are found without reading the others."""
         puts = (a_record("c9", order=9), a_record("c10", order=10), a_record("r1", RUN, order=2**40))
         await committed(store, a_change(session_id, puts=puts))
-        view = await store.view(session_id, Wanted(newest=(CHECKPOINT, RUN, RecordKind.REF)))
+        view = await store.view(session_id, WantedRecords(newest=(CHECKPOINT, RUN, RecordKind.REF)))
         assert set(view.records) == set(puts[1:])
 
     async def test_a_record_wanted_twice_comes_once(self, store: SessionRecords, session_id: str) -> None:
         """Callers count what they get."""
         puts = (a_record("c1", order=1), staged("s1", "t1"))
         await committed(store, a_change(session_id, puts=puts))
-        wanted = Wanted(
+        wanted = WantedRecords(
             keys=tuple(each.name for each in puts),
             groups=((RecordKind.STAGED, "s1"),),
             newest=(CHECKPOINT,),
@@ -88,7 +88,7 @@ class ViewContract(SessionRecordsFixtures):
     async def test_the_view_carries_the_stores_time(self, store: SessionRecords, session_id: str) -> None:
         """Whoever decides by time decides by one clock."""
         before = await store.now()
-        view = await store.view(session_id, Wanted())
+        view = await store.view(session_id, WantedRecords())
         assert before <= view.now <= await store.now()
 
     async def test_no_thread_is_shown_where_none_is_asked_for(
@@ -96,7 +96,7 @@ class ViewContract(SessionRecordsFixtures):
     ) -> None:
         """A state without its thread is all that most operations need."""
         await committed(store, a_change(session_id))
-        assert (await store.view(session_id, Wanted())).thread is None
+        assert (await store.view(session_id, WantedRecords())).thread is None
 
 
 class RecordPageContract(SessionRecordsFixtures):

@@ -8,7 +8,7 @@ from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     SessionRecord,
     SessionRecords,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.testing.contracts._records_base import (
     SessionRecordsFixtures,
@@ -99,7 +99,7 @@ class PurgeContract(SessionRecordsFixtures):
         puts = tuple(operation(f"o{n}", n) for n in range(10))
         await committed(store, a_change(session_id, puts=(*puts, other)))
         assert await store.purge_operations(6, limit=100) == 6
-        view = await store.view(session_id, Wanted(keys=tuple(each.name for each in (*puts, other))))
+        view = await store.view(session_id, WantedRecords(keys=tuple(each.name for each in (*puts, other))))
         assert set(view.records) == {*puts[6:], other}
         assert await store.purge_operations(6, limit=100) == 0
 
@@ -130,7 +130,7 @@ class PurgeContract(SessionRecordsFixtures):
         await store.purge_operations(9, limit=9)
         again = operation("o1", 20)
         await committed(store, a_change(session_id, 1, puts=(again,)))
-        assert (await store.view(session_id, Wanted(keys=(again.name,)))).records == (again,)
+        assert (await store.view(session_id, WantedRecords(keys=(again.name,)))).records == (again,)
         assert await store.purge_operations(21, limit=9) == 1
 
     async def test_a_deleted_session_leaves_no_operations(

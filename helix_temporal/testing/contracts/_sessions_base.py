@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import pytest
 
 from helix_temporal.errors import StaleStateError
-from helix_temporal.models.checkpoints import JsonPatchOp, NewRun, RunStarted, StagedChange, StepCommit
+from helix_temporal.models.checkpoints import JsonPatchOp, NewRun, RunRecorded, StagedChange, StepCommit
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession, SessionState
 from helix_temporal.stores.protocols.hot import HotTier
@@ -148,10 +148,10 @@ async def commits(store: SessionStore, session_id: str, count: int, *, first: in
     return made
 
 
-async def started(store: SessionStore, session_id: str, run_id: str, **more: Any) -> RunStarted:
+async def started(store: SessionStore, session_id: str, run_id: str, **more: Any) -> RunRecorded:
     """Start a run that may start."""
     outcome = await store.start_run(session_id, NewRun(run_id=run_id), **more)
-    assert isinstance(outcome, RunStarted), outcome
+    assert isinstance(outcome, RunRecorded), outcome
     return outcome
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
-from helix_temporal.models.checkpoints import NewRun, RunChange, RunStarted, RunStartRefused, RunStatus
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStartRefused, RunStatus
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import ErrorInfo, RemoteRef, SessionState, SessionStatus, SubSessionRef
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -43,7 +43,7 @@ class RunContract(SessionFixtures):
             workflow_run_id="r",
         )
         outcome = await store.start_run(session_id, new)
-        assert isinstance(outcome, RunStarted)
+        assert isinstance(outcome, RunRecorded)
         assert outcome.run.model_dump(include=set(NewRun.model_fields)) == new.model_dump()
         assert (outcome.run.session_id, outcome.run.turn, outcome.run.status) == (session_id, 1, "running")
         assert await store.get_run(session_id, "run-1") == outcome.run
@@ -110,7 +110,7 @@ class RunContract(SessionFixtures):
         """Sixteen callers plan alike; fifteen learn who was first (case 93)."""
         calls = [next(crowd).start_run(session_id, NewRun(run_id=f"run-{n}")) for n in range(16)]
         outcomes = await asyncio.gather(*calls)
-        (winner,) = of_type(outcomes, RunStarted)
+        (winner,) = of_type(outcomes, RunRecorded)
         refused = of_type(outcomes, RunStartRefused)
         assert {each.current_run_id for each in refused} == {winner.run.run_id}
         assert len((await store.list_runs(session_id)).items) == 1

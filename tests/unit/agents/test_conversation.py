@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.agents import Conversation, parse_conversation, read_conversation
+from helix_temporal.agents import RecordedConversation, parse_conversation, read_conversation
 from helix_temporal.errors import InvalidMessageError, InvalidRequestError
 from tests.unit.agents._play import EXAMPLE
 
@@ -16,7 +16,7 @@ ASKS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "seen"}
 
 
-def _parse(*rows: object) -> Conversation:
+def _parse(*rows: object) -> RecordedConversation:
     return parse_conversation(json.dumps(rows))
 
 

@@ -22,8 +22,8 @@ from helix_temporal.coldtier.plan import (
     INLINE_MAX,
     TAIL_MESSAGES,
     TAIL_SEGMENT_MESSAGES,
+    CommitPlan,
     Log,
-    Plan,
     cut_log,
     mergeable,
     overflow,
@@ -48,7 +48,7 @@ class Archive:
         self.objects: dict[SegmentRef, bytes] = {}
         self.uploaded = self.puts = 0
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: CommitPlan) -> None:
         """Commit, as bytes that are read again."""
         self.objects.update({draft.ref: draft.data for draft in plan.objects})
         self.uploaded += len(plan.body) + sum(len(draft.data) for draft in plan.objects)
@@ -83,7 +83,7 @@ class Archive:
             steps += 1
         return steps
 
-    def next(self, max_raw: int, *, listing: bool) -> Plan | None:
+    def next(self, max_raw: int, *, listing: bool) -> CommitPlan | None:
         """As the upkeep of the real store decides."""
         run = mergeable(self.manifest.segments, self.manifest.head.position, max_raw)
         if run is not None:

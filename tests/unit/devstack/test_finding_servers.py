@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.devstack import ServerMissingError, start_stack
-from helix_temporal.devstack.programs import Source, find, of_distribution, of_package
+from helix_temporal.devstack.programs import ProgramSource, find, of_distribution, of_package
 from helix_temporal.devstack.stack import ADDRESS_VARIABLES, environment_variables, given_endpoint
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.settings import Settings
@@ -22,8 +22,8 @@ def a_program(directory: Path, name: str = "server") -> Path:
     return program
 
 
-def a_source(in_wheel: Path | None = None) -> Source:
-    return Source(
+def a_source(in_wheel: Path | None = None) -> ProgramSource:
+    return ProgramSource(
         server="Server",
         program="server",
         variable="HELIX_SERVER_BINARY",

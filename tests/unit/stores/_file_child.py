@@ -11,7 +11,7 @@ from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.file import FileSessions, FileThreads
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Part, Parts
 from helix_temporal.stores.protocols.session_records import (
     RecordKind,
@@ -27,7 +27,7 @@ BODY = b"x" * 100_000
 async def replace(documents: Documents, body: bytes) -> None:
     """Write a document, or remove it where the body is empty."""
     parts = {"part": Part({}, body)} if body else {}
-    await documents.change("id", lambda _: Change(None, parts))
+    await documents.change("id", lambda _: DocumentChange(None, parts))
 
 
 async def die_at(directory: Path, step: str, letter: str) -> None:
@@ -97,11 +97,11 @@ async def put_and_take(directory: Path, who: str, count: str) -> None:
     """Put marks into a document that is taken away, with its lock, whenever it holds three."""
     documents = Documents(directory, patience=60)
 
-    def decide(parts: Parts, mark: str) -> Change[str]:
+    def decide(parts: Parts, mark: str) -> DocumentChange[str]:
         marks = f"{parts['marks'].body.decode()} {mark}" if parts else mark
         if marks.count(" ") >= 2:
-            return Change(marks, {})
-        return Change("", {"marks": Part({}, marks.encode())})
+            return DocumentChange(marks, {})
+        return DocumentChange("", {"marks": Part({}, marks.encode())})
 
     for number in range(int(count)):
         taken = await documents.change("id", partial(decide, mark=f"{who}-{number}"))

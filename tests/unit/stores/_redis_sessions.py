@@ -10,7 +10,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRow,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions
-from helix_temporal.stores.redis.session_index import Known
+from helix_temporal.stores.redis.session_index import IndexUpdate
 from helix_temporal.testing.builders import EPOCH
 
 
@@ -39,7 +39,7 @@ async def marks(backend: RedisBackend) -> int:
     return number
 
 
-async def told(backend: RedisBackend, session_id: str) -> Known:
+async def told(backend: RedisBackend, session_id: str) -> IndexUpdate:
     """What the session itself says."""
     found = await backend.sessions._known(session_id)
     assert found is not None

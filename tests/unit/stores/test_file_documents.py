@@ -18,7 +18,7 @@ from helix_temporal.errors import (
     UnsupportedServerError,
 )
 from helix_temporal.stores.file import FileBackend
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import (
     Part,
     decode_document,
@@ -33,7 +33,7 @@ from tests.unit.stores._file_processes import output, start
 
 async def put(documents: Documents, body: bytes, document_id: str = "id") -> None:
     """Write one document."""
-    await documents.change(document_id, lambda _: Change(None, {"part": Part({"n": 1}, body)}))
+    await documents.change(document_id, lambda _: DocumentChange(None, {"part": Part({"n": 1}, body)}))
 
 
 async def body_of(documents: Documents, document_id: str = "id") -> bytes | None:
@@ -84,7 +84,7 @@ async def test_nothing_is_made_by_reading(tmp_path: Path) -> None:
     documents = Documents(tmp_path / "a" / "b")
     assert await documents.read("id") == {}
     assert [listed async for listed in documents.entries()] == []
-    assert await documents.change("id", lambda _: Change("unchanged")) == "unchanged"
+    assert await documents.change("id", lambda _: DocumentChange("unchanged")) == "unchanged"
     assert files(tmp_path) == []
 
 
@@ -367,7 +367,7 @@ async def test_what_decides_may_refuse(tmp_path: Path) -> None:
     documents = Documents(tmp_path)
     await put(documents, b"before")
 
-    def refuse(_: object) -> Change[None]:
+    def refuse(_: object) -> DocumentChange[None]:
         raise HelixError("no")
 
     with pytest.raises(HelixError, match="no"):

@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.file import FileBackend, FileLocks
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Part
 from helix_temporal.testing.contracts._usage_base import some_tokens
 
@@ -49,7 +49,7 @@ async def test_a_damaged_lock_is_reported_and_left_alone(data_directory: Path) -
 async def test_a_document_of_something_else_is_no_lock(data_directory: Path) -> None:
     """A directory that is used twice is noticed."""
     documents = Documents(data_directory)
-    await documents.change("k", lambda _: Change(None, {"thread": Part({}, b"")}))
+    await documents.change("k", lambda _: DocumentChange(None, {"thread": Part({}, b"")}))
     with pytest.raises(StoreCorruptError, match="no lease"):
         await FileLocks(documents).acquire("k")
 

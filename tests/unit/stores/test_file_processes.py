@@ -9,9 +9,9 @@ import pytest
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.file import FileBackend, FileSessions, FileThreads
-from helix_temporal.stores.file._documents import Change, Documents
+from helix_temporal.stores.file._documents import DocumentChange, Documents
 from helix_temporal.stores.file._format import Part
-from helix_temporal.stores.protocols.session_records import RecordKind, Wanted
+from helix_temporal.stores.protocols.session_records import RecordKind, WantedRecords
 from helix_temporal.testing.builders import EPOCH, a_header, all_of, opened
 from helix_temporal.testing.contracts._records_base import a_change, a_row
 from tests.unit.stores._file_child import the_commit
@@ -29,7 +29,7 @@ def files(directory: Path) -> list[str]:
 
 async def put(documents: Documents, body: bytes) -> None:
     """Write the document that children write, too."""
-    await documents.change("id", lambda _: Change(None, {"part": Part({}, body)}))
+    await documents.change("id", lambda _: DocumentChange(None, {"part": Part({}, body)}))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ AFTER: object = (b"new state", ["c1"], ["new"])
 
 
 async def _seen(sessions: FileSessions, threads: FileThreads) -> object:
-    view = await sessions.view("s", Wanted(groups=((RecordKind.CHECKPOINT, ""),)))
+    view = await sessions.view("s", WantedRecords(groups=((RecordKind.CHECKPOINT, ""),)))
     held = await threads.snapshot("s", 0)
     assert held is not None
     return view.state, [each.key for each in view.records], [each.id for each in held.records]

@@ -11,7 +11,7 @@ from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.adapter import translate
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.testing.builders import EPOCH, a_step, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
@@ -41,7 +41,7 @@ LOOKS: dict[str, tuple[str, str, Look]] = {
     "step again": ("messages", "body", lambda on: on.threads.append(a_step("t", inputs=messages(1)))),
     "slice": ("threads", "slice", lambda on: on.threads.header("t")),
     "state": ("states", "body", lambda on: on.sessions.view("s")),
-    "record": ("runs", "body", lambda on: on.sessions.view("s", Wanted(keys=(RUN.name,)))),
+    "record": ("runs", "body", lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,)))),
     "records": ("runs", "body", lambda on: on.sessions.page("s", RecordKind.RUN, limit=9)),
     "chunks": ("stream_chunks", "body", _chunks),
     "usage": ("usage_entries", "body", lambda on: on.usage.get_entries("s")),

@@ -10,7 +10,12 @@ from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, SessionView, Wanted
+from helix_temporal.stores.protocols.session_records import (
+    RecordKind,
+    SessionRecord,
+    SessionView,
+    WantedRecords,
+)
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
@@ -40,7 +45,7 @@ LOOKS: dict[str, Look] = {
         "t", Head(position=3, last_id="m2"), after=9, limit=9, max_bytes=9999, ids=9
     ),
     "step again": lambda on: on.threads.append(a_step("t", inputs=LOG)),
-    "session": lambda on: on.sessions.view("s", Wanted(keys=(RUN.name,))),
+    "session": lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,))),
     "records": lambda on: on.sessions.page("s", RecordKind.RUN, limit=9),
     "list": lambda on: on.sessions.list_sessions(SessionQuery()),
     "lock": lambda on: on.locks.acquire("l", owner="me", ttl_ms=1),

@@ -14,8 +14,8 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
-    Committed,
     RecordKind,
+    RecordsCommitted,
     SessionCommit,
     SessionRecord,
 )
@@ -72,7 +72,7 @@ async def test_a_commit_that_did_not_reach_the_index_is_listed_by_the_next_reade
 ) -> None:
     """The commit has happened: its caller hears so, and a list must not hide it."""
     fail_update(backend.sessions, monkeypatch, StoreUnavailableError("gone"))
-    assert await backend.sessions.commit(change("s")) == Committed(1)
+    assert await backend.sessions.commit(change("s")) == RecordsCommitted(1)
     async with backend_on(redis_url, redis_prefix) as reader:
         assert await listed(reader.sessions) == {"s": 1}
 

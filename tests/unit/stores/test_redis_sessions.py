@@ -20,7 +20,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionCommit,
     SessionRecord,
     SessionView,
-    Wanted,
+    WantedRecords,
 )
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import EPOCH, a_step, opened
@@ -66,7 +66,7 @@ async def test_what_is_in_a_group_is_not_in_none(backend: RedisBackend) -> None:
     """Clearing the changes of no step must not clear those of every step."""
     staged = SessionRecord(RecordKind.STAGED, "t", b"1", "s1")
     await backend.sessions.commit(only_records("s", 0, staged))
-    view = await backend.sessions.view("s", Wanted(groups=((RecordKind.STAGED, ""),)))
+    view = await backend.sessions.view("s", WantedRecords(groups=((RecordKind.STAGED, ""),)))
     assert view.records == ()
 
 
@@ -129,7 +129,7 @@ async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
     await backend.sessions.commit(only_records("s", 0, record))
     await connection.command("HSET", f"{connection.key('s')}:session", b"r\0r", "short")
     with pytest.raises(StoreCorruptError):
-        await backend.sessions.view("s", Wanted(keys=(record.name,)))
+        await backend.sessions.view("s", WantedRecords(keys=(record.name,)))
 
 
 async def test_a_step_of_another_thread_is_refused(backend: RedisBackend) -> None:
@@ -152,7 +152,7 @@ async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: py
         return await run(script, *args)
 
     monkeypatch.setattr(found.sessions._connection, "run", counted)
-    view: SessionView = await found.sessions.view("s", Wanted(thread=True))
+    view: SessionView = await found.sessions.view("s", WantedRecords(thread=True))
     written = change("s", view.revision)
     await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.row, append=a_step("s")))
     announced = ["index_mark"] if found.sessions._connection.cluster else []

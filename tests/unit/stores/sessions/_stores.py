@@ -8,7 +8,12 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
-from helix_temporal.stores.protocols.session_records import Committed, SessionCommit, SessionView, Wanted
+from helix_temporal.stores.protocols.session_records import (
+    RecordsCommitted,
+    SessionCommit,
+    SessionView,
+    WantedRecords,
+)
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -32,11 +37,11 @@ class WatchedSessions(MemorySessions):
         self.before_commit: Callable[[SessionCommit], None] = lambda change: None
         self.lose_answers = 0
 
-    async def view(self, session_id: str, wanted: Wanted = Wanted()) -> SessionView:  # noqa: B008 (frozen)
+    async def view(self, session_id: str, wanted: WantedRecords = WantedRecords()) -> SessionView:  # noqa: B008 (frozen)
         self.calls.append("view")
         return await super().view(session_id, wanted)
 
-    async def commit(self, change: SessionCommit) -> Committed | None:
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         self.calls.append("commit")
         self.before_commit(change)
         done = await super().commit(change)

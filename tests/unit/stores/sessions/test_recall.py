@@ -9,7 +9,7 @@ from helix_temporal.models.checkpoints import (
     CommitResult,
     NewRun,
     RunChange,
-    RunStarted,
+    RunRecorded,
     RunStatus,
     StagedChange,
     StepCommit,
@@ -97,8 +97,8 @@ async def test_a_run_that_is_not_new_is_not_started_again(place: Apart, store: R
     place.records.calls.clear()
     again = await store.start_run("s", NewRun(run_id="r0"))
     assert place.records.calls == ["commit", "view"]
-    assert isinstance(first, RunStarted)
-    assert isinstance(again, RunStarted)
+    assert isinstance(first, RunRecorded)
+    assert isinstance(again, RunRecorded)
     assert (again.new_version, again.run.status) == (first.new_version, RunStatus.COMPLETED)
     state = await store.load_state("s")
     assert state is not None
