@@ -1,6 +1,6 @@
 """Forks and deletions: a session with its thread."""
 
-from helix_temporal.errors import InvalidRequestError, SessionExistsError
+from helix_temporal.errors import InvalidRequestError, SessionExistsError, StoreCorruptError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import ForkOrigin, SessionState
@@ -98,7 +98,8 @@ class WholePart(RunsPart, MessagesPart):
         """See `SessionStore.delete_session`.
 
         Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
-        the stream; after a crash in between a repeat of this call removes what is left.
+        the stream; after a crash in between a repeat of this call removes what is left.  A damaged one, and
+        those above it, stay and are told by the error; the others are gone then.
         """
         expected = checked_version(expected_version)
         await self._delete_sub_agents(session_id, expected, {session_id})
@@ -111,12 +112,19 @@ class WholePart(RunsPart, MessagesPart):
         if state is None:
             return
         check_version(state, expected)
+        damaged: StoreCorruptError | None = None
         for ref in await self.list_sub_session_refs(session_id):
             name = ref.sub_session_id
-            if ref.remote or name in above or not await self._belongs_to(name, session_id):
-                continue
-            await self._delete_sub_agents(name, None, above | {name})
-            await self._delete_one(name, None, None, fenced=False)
+            try:
+                if ref.remote or name in above or not await self._belongs_to(name, session_id):
+                    continue
+                await self._delete_sub_agents(name, None, above | {name})
+                await self._delete_one(name, None, None, fenced=False)
+            except StoreCorruptError as error:
+                # The session stays, so that a repeat finds this one; the others go now.
+                damaged = damaged or error
+        if damaged is not None:
+            raise damaged
 
     async def _belongs_to(self, child: str, parent: str) -> bool:
         """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
