@@ -1,6 +1,7 @@
 """The activity ``helix.sessions.erase``: one session goes from every store; and executions on the server."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +13,11 @@ from helix_temporal.activities._runtime import beating, limited_as, scheduled_ep
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.session_sync import save_change
 from helix_temporal.errors import (
+    ArchiveCorruptError,
     FencedError,
     ForeignDeploymentError,
     SessionNotFoundError,
+    StoreCorruptError,
     StoreUnavailableError,
     ThreadNotFoundError,
 )
@@ -32,6 +35,18 @@ if TYPE_CHECKING:
 
 
 _IN_USE = "somebody has opened it since the deletion began; delete it again once it has ended"
+_DAMAGED: Final = (StoreCorruptError, ArchiveCorruptError)
+
+
+@contextmanager
+def _unless_damaged(left: list[LeftBehind], what: str, where: str) -> Iterator[None]:
+    """What is damaged stays and is named: the rest of it, and all others, can still be deleted."""
+    try:
+        yield
+    except _DAMAGED as error:
+        activity.logger.warning("session %r: its %s is not deleted: %s", where, what, error)
+        if all((each.what, each.where) != (what, where) for each in left):
+            left.append(LeftBehind(what=what, where=where, why=f"{error}; then delete it again"))
 
 
 class DeletionActivities:
@@ -62,22 +77,29 @@ class DeletionActivities:
     async def erase(self, request: EraseSessionInput) -> EraseSessionResult:
         """Remove the session from all stores; a repeat finds nothing.
 
-        The state goes after the thread: who repeats it still finds the thread's name there.
+        The state goes after the thread: who repeats it still finds the thread's name there.  What is damaged
+        stays, and is named in the result.
         """
         epoch = scheduled_epoch()
         removed: list[str] = []
         left: list[LeftBehind] = []
         async with beating(self._beat_every):
-            state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
+            state = None
+            with _unless_damaged(left, "state", request.session_id):
+                if self._sessions is not None:
+                    state = await self._sessions.load_state(request.session_id)
             own = None if state is None else state.thread_id
             for thread_id in dict.fromkeys(
                 each for each in (request.thread_id, own, request.session_id) if each is not None
             ):
-                await self._erase_thread(thread_id, epoch, removed, left)
-            if self._streams is not None and await self._streams.delete_stream(request.session_id):
-                removed.append("stream")
-            if not request.keep_usage and await self._usage.delete(request.session_id):
-                removed.append("usage")
+                with _unless_damaged(left, "thread", thread_id):
+                    await self._erase_thread(thread_id, epoch, removed, left)
+            with _unless_damaged(left, "stream", request.session_id):
+                if self._streams is not None and await self._streams.delete_stream(request.session_id):
+                    removed.append("stream")
+            with _unless_damaged(left, "usage", request.session_id):
+                if not request.keep_usage and await self._usage.delete(request.session_id):
+                    removed.append("usage")
             await self._erase_state(request.session_id, state, epoch, removed, left)
         return EraseSessionResult(removed=tuple(removed), left=tuple(left))
 
@@ -100,6 +122,8 @@ class DeletionActivities:
             await self._threads.facts(thread_id)
         except ThreadNotFoundError:
             return False
+        except _DAMAGED:
+            return True
         return True
 
     async def _erase_state(
@@ -112,13 +136,15 @@ class DeletionActivities:
     ) -> None:
         if self._sessions is None:
             return
-        if state is not None and state.parent_session_id is not None:
-            await self._forget_child(self._sessions, state.parent_session_id, session_id)
-        if state is not None and state.root_session_id is not None:
-            await self._forget_child(self._sessions, state.root_session_id, session_id)
+        above = () if state is None else (state.parent_session_id, state.root_session_id)
+        for each in above:
+            if each is not None:
+                with _unless_damaged(left, "state", each):
+                    await self._forget_child(self._sessions, each, session_id)
         try:
-            if await self._sessions.delete_session(session_id, epoch=epoch):
-                removed.append("state")
+            with _unless_damaged(left, "state", session_id):
+                if await self._sessions.delete_session(session_id, epoch=epoch):
+                    removed.append("state")
         except FencedError:
             left.append(LeftBehind(what="state", where=session_id, why=_IN_USE))
 

@@ -14,7 +14,13 @@ from helix_temporal.activities._suspensions import as_carried, turn_under_way, u
 from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import (
+    ArchiveCorruptError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    ThreadNotFoundError,
+)
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
@@ -326,6 +332,9 @@ class ChildActivities:
                 except ThreadNotFoundError:
                     # It did not get so far, or was deleted since.
                     return None if child.session_id in unsure else child
+                except (StoreCorruptError, ArchiveCorruptError) as error:
+                    activity.logger.warning("session %r: its usage is not known: %s", child.session_id, error)
+                    return child
             kept = parse_state(facts.slice)
             return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
 

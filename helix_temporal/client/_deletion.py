@@ -19,6 +19,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     NoWorkerError,
     SessionTerminatedError,
+    StoreCorruptError,
 )
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment
@@ -117,7 +118,7 @@ class SessionDeleter(Answering):
         for name in reversed(names):
             erased = await self._erase(name, thread_id if name == session_id else None, keep_usage=keep_usage)
             removed.update(erased.removed)
-            left += erased.left
+            left += [each for each in erased.left if each not in left]
         refused = refused or await executions.delete(names, [thread_id])
         # Reads of the session had short workflows of their own, and so has this deletion.
         if own := [
@@ -142,8 +143,11 @@ class SessionDeleter(Answering):
         return reply.erased
 
     async def _thread_of(self, session_id: str) -> str:
-        """By its state, or where there is none by its last execution, if that can still be asked."""
-        state = await self.state(session_id)
+        """By its state, or where that is none or damaged by its last execution, if it can still be asked."""
+        try:
+            state = await self.state(session_id)
+        except StoreCorruptError:
+            state = None
         if state is not None:
             return state.thread_id or session_id
         try:
@@ -164,7 +168,7 @@ class SessionDeleter(Answering):
             looked.add(name)
             try:
                 found |= dict.fromkeys(each for each in await self._sub_agents(name) if each not in found)
-            except InvalidRequestError as error:
+            except (InvalidRequestError, StoreCorruptError) as error:
                 left.append(LeftBehind(what="sub_agents", where=name, why=f"not known: {error}"))
         return list(found), left
 

@@ -252,7 +252,7 @@ class LeftBehind(Model):
     """Something of a session that is still there.
 
     Attributes:
-        what: ``thread``, ``state``, ``executions``, ``sub_agents`` or ``late_writes``.
+        what: ``thread``, ``state``, ``stream``, ``usage``, ``executions``, ``sub_agents`` or ``late_writes``.
         where: Whose, or which.
         why: And what to do.
     """

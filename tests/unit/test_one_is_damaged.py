@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from helix_temporal.activities.deletion import DeletionActivities
 from helix_temporal.activities.maintenance import CleanupActivities, WakingActivities
+from helix_temporal.activities.payloads import Payloads
 from helix_temporal.errors import StoreCorruptError
+from helix_temporal.models.handles import EraseSessionInput, EraseSessionResult
 from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanUpOldInput, PurgeOperationsInput
-from helix_temporal.models.states import CreateSession, SessionStatus
+from helix_temporal.models.states import CreateSession, SessionStatus, SubSessionRef
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.file._format import name_of
+from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_tools import waiting
 from tests import _postgres
 from tests.unit.stores._redis import backend_on
@@ -151,3 +156,50 @@ async def test_all_others_that_are_old_are_deleted(place: Place) -> None:
     assert found.deleted == 2
     if place.kind != "heading":
         assert {(each.session_id, each.stage) for each in found.errors} == {(BROKEN, "load")}
+
+
+def deletion(place: Place) -> DeletionActivities:
+    """Beside threads, payloads and usage that are sound."""
+    memory = MemoryBackend()
+    return DeletionActivities(
+        HotThreads(memory.threads), Payloads(memory.payloads), memory.usage, None, place.store
+    )
+
+
+async def erased(place: Place, session_id: str) -> EraseSessionResult:
+    """One attempt of the activity."""
+    environment = ActivityEnvironment()
+    return await environment.run(deletion(place).erase, EraseSessionInput(session_id=session_id))
+
+
+async def test_a_deletion_names_the_damaged_one_and_goes_on(place: Place) -> None:
+    """Its sub-agents' sessions, which go first, and those above it had stayed as well."""
+    await made(place, CreateSession())
+    found = await erased(place, BROKEN)
+    ((what, where, why),) = [(each.what, each.where, each.why) for each in found.left]
+    assert (what, where) == ("state", BROKEN)
+    assert "delete it again" in why
+
+
+async def test_a_session_below_a_damaged_one_is_deleted(place: Place) -> None:
+    """What the damaged one says of it stays there, and is told."""
+    below = CreateSession(parent_session_id=BROKEN, root_session_id=BROKEN)
+    await place.store.create_session("below", below)
+    await made(place, CreateSession())
+    found = await erased(place, "below")
+    assert found.removed == ("state",)
+    assert [(each.what, each.where) for each in found.left] == [("state", BROKEN)]
+    assert await place.store.load_state("below") is None
+
+
+async def test_a_tree_loses_all_others(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The damaged one is still in the lists, and named by whatever comes to it."""
+    await place.store.create_session("above", CreateSession())
+    refs = [SubSessionRef(sub_session_id=name, agent_type="helper") for name in (BROKEN, *SOUND)]
+    await place.store.add_sub_session_refs("above", refs)
+    await made(place, CreateSession(parent_session_id="above"))
+    with caplog.at_level(logging.WARNING):
+        assert await place.store.delete_session("above")
+    assert [await place.store.load_state(each) for each in ("above", *SOUND)] == [None, None, None]
+    (told,) = warnings_of(caplog)
+    assert "is not deleted with the one above it" in told

@@ -27,7 +27,7 @@ from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows._team import Team, ask
 from tests.workflows.conftest import Crew, Stand
-from tests.workflows.test_states import PAIRINGS, place, served
+from tests.workflows.test_states import PAIRINGS, damaged, place, served
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -286,6 +286,21 @@ async def test_the_session_store_deletes_sub_agents_sessions(place: Settings, si
             with pytest.raises(ThreadNotFoundError):
                 await stand.sessions.describe(each)
         assert not await store.delete_session(sid)
+
+
+async def test_a_damaged_sub_agents_session_is_left_behind_and_named(place: Settings, sid: str) -> None:
+    """All others of its tree are deleted, and whoever deletes is told what is left and why."""
+    async with crew_of(place) as stand:
+        await told_much(stand, sid)
+        first, *others = [each.sub_session_id for each in await stand.children(sid)]
+        await stand.finish(sid)
+        await damaged(place, first)
+        result = await stand.sessions.delete(sid)
+        assert {*result.sessions} == {sid, first, *others}
+        assert ("state", first) in {(each.what, each.where) for each in result.left}
+        assert {each.where for each in result.left} == {first}
+        for each in (sid, *others):
+            assert await stand.sessions.state(each) is None
 
 
 async def test_without_a_session_store_sub_agents_are_found_by_their_calls(place: Settings, sid: str) -> None:

@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from redis.asyncio import Redis
 from temporalio.client import WorkflowFailureError
@@ -63,6 +64,19 @@ async def place(
     settings = make_settings(temporal_address, chosen.pop("redis_url", None), s3, f"{sid}-q", **chosen)
     async with own_tables(postgres_dsn, prefix=prefix):
         yield settings
+
+
+async def damaged(settings: Settings, session_id: str) -> None:
+    """A session's state in PostgreSQL is another than was written."""
+    connection = await asyncpg.connect(settings.postgres_dsn)
+    try:
+        table = f"{settings.table_prefix}states"
+        done = await connection.execute(
+            f"UPDATE \"{table}\" SET body = 'x' WHERE session_id = $1", session_id
+        )
+        assert done == "UPDATE 1"
+    finally:
+        await connection.close()
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Crew, Stand
 from tests.workflows.test_children_exit import left as left_above
 from tests.workflows.test_children_exit import once_more
-from tests.workflows.test_states import PAIRINGS, place, served, state_of
+from tests.workflows.test_states import PAIRINGS, damaged, place, served, state_of
 from tests.workflows.test_waits import ACT, LOCATE, asks_once
 from tests.workflows.test_waits_exit import left
 
@@ -183,6 +183,19 @@ async def test_a_session_that_has_ended_is_left(place: Settings, sid: str) -> No
         store = store_of(stand)
         await _waits(store, sid, 1_000, status=SessionStatus.FAILED)
         assert await wake(stand) == WakeResult(due=1, left=1)
+
+
+async def test_a_damaged_session_keeps_nobody_asleep(place: Settings, sid: str) -> None:
+    """It comes first, and is named; nobody was woken before it was restored."""
+    queue = f"{sid}-nobody"
+    async with served(place, Desk()) as stand:
+        store, client = store_of(stand), stand.served.client
+        await _waits(store, f"{sid}-broken", 1_000)
+        await _waits(store, f"{sid}-sound", 2_000)
+        await damaged(place, f"{sid}-broken")
+        found = await wake(stand, task_queue=queue)
+        assert found == WakeResult(due=2, woken=1, failed=(f"{sid}-broken",), failures=1)
+        await client.get_workflow_handle(workflow_id(f"{sid}-sound")).terminate()
 
 
 async def test_without_a_session_store_nobody_knows_whose_deadline_has_passed(

@@ -1,6 +1,8 @@
 """Forks and deletions: a session with its thread."""
 
-from helix_temporal.errors import InvalidRequestError, SessionExistsError
+import logging
+
+from helix_temporal.errors import InvalidRequestError, SessionExistsError, StoreCorruptError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import ForkOrigin, SessionState
@@ -76,6 +78,9 @@ def fork(
     return Decision(state, state, puts=(threads.record_of(order),))
 
 
+logger = logging.getLogger(__name__)
+
+
 class WholePart(RunsPart, MessagesPart):
     """See `SessionStore`."""
 
@@ -98,7 +103,8 @@ class WholePart(RunsPart, MessagesPart):
         """See `SessionStore.delete_session`.
 
         Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
-        the stream; after a crash in between a repeat of this call removes what is left.
+        the stream; after a crash in between a repeat of this call removes what is left.  A damaged
+        one of a sub-agent stays and is named in the log; the others go.
         """
         expected = checked_version(expected_version)
         await self._delete_sub_agents(session_id, expected, {session_id})
@@ -113,10 +119,13 @@ class WholePart(RunsPart, MessagesPart):
         check_version(state, expected)
         for ref in await self.list_sub_session_refs(session_id):
             name = ref.sub_session_id
-            if ref.remote or name in above or not await self._belongs_to(name, session_id):
-                continue
-            await self._delete_sub_agents(name, None, above | {name})
-            await self._delete_one(name, None, None, fenced=False)
+            try:
+                if ref.remote or name in above or not await self._belongs_to(name, session_id):
+                    continue
+                await self._delete_sub_agents(name, None, above | {name})
+                await self._delete_one(name, None, None, fenced=False)
+            except StoreCorruptError as error:
+                logger.warning("session %r is not deleted with the one above it: %s", name, error)
 
     async def _belongs_to(self, child: str, parent: str) -> bool:
         """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
