@@ -178,8 +178,24 @@ def test_every_command_in_use_is_tried() -> None:
 UNUSED = {"storage.py"}
 """The façade's storage looks after itself."""
 
-ERROR_WORDS = set(
-    "ASK BUSY CLUSTERDOWN CROSSSLOT ERR LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS OOM READONLY"
-    " TRYAGAIN UNKILLABLE WRONGPASS WRONGTYPE".split()
-)
+ERROR_WORDS = {
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "ERR",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+    "WRONGPASS",
+    "WRONGTYPE",
+}
 """What the first word of a server's error may be: no commands."""
