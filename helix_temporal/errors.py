@@ -37,7 +37,8 @@ permanent and leaves activities as a non-retryable ``ApplicationError``.  Messag
 what was expected and what to do; they never contain message bodies or secrets.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class HelixError(Exception):
@@ -320,3 +321,40 @@ class ModelUnavailableError(HelixError):
 
 class RemoteClientToolUnsupportedError(HelixError):
     """A sub-agent that runs elsewhere asks for a tool that only a client of this session could run."""
+
+
+# ---- back from the wire -----------------------------------------------------------------------------
+
+
+def error_class(kind: str) -> type[HelixError] | None:
+    """The class of ours with this wire type; None for a type of somebody else."""
+    found = globals().get(kind)
+    return found if isinstance(found, type) and issubclass(found, HelixError) else None
+
+
+def from_wire(kind: str, message: str, facts: Mapping[str, Any] | None = None) -> HelixError | None:
+    """The error that another process raised; None if its type is none of ours."""
+    found = error_class(kind)
+    return None if found is None else found(message, **(facts or {}))
+
+
+def split_text(text: str) -> tuple[str, str]:
+    """Type and message of a failure that is told as ``type: message``.
+
+    A text without a type is all type, and has no message.
+    """
+    kind, _, message = text.partition(": ")
+    return kind, message
+
+
+def for_caller(kind: str, message: str) -> Exception:
+    """What a client raises for a failure of this type: our own, or a refused request where it is foreign."""
+    if kind == TimeoutError.__name__:
+        return TimeoutError(message)
+    return from_wire(kind, message) or InvalidRequestError(message)
+
+
+def error_of_text(text: str) -> Exception:
+    """What a client raises for a failure that is told as ``type: message``."""
+    kind, message = split_text(text)
+    return for_caller(kind, message if error_class(kind) else text)

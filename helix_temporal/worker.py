@@ -12,12 +12,13 @@ from typing import Any, Final
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from helix_temporal._setting_rules import redacted
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import look_up_namespace
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
-from helix_temporal.settings import Settings, redacted
+from helix_temporal.settings import Settings
 
 _HEALTH_SECONDS: Final = 5.0
 

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 import aiohttp
 import orjson
 
-from helix_temporal.agents import ModelEvent, ModelRequest, ModelResponse, TextDelta
+from helix_temporal import ModelRequest, ModelResponse, Usage
+from helix_temporal.agents import ModelEvent, TextDelta
 from helix_temporal.errors import (
     ModelRateLimitedError,
     ModelRequestError,
     ModelStreamEndedError,
     ModelUnavailableError,
 )
-from helix_temporal.models.messages import Usage
 
 
 class HttpModel:

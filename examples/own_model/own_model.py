@@ -11,10 +11,7 @@ from contextlib import AsyncExitStack
 from http_model import HttpModel
 from http_standin import serving
 
-from helix_temporal.agents import Agent
-from helix_temporal.client import SessionClient
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
+from helix_temporal import Agent, HelixWorker, SessionClient, Settings, connect
 
 
 async def main() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlite_storage import SqliteSessionStorage
 
-from helix_temporal.agents import Agent, ModelRequest, ScriptedModel
+from helix_temporal import Agent, ModelRequest, ScriptedModel
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
 
 

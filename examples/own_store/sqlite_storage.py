@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.facade import StoredSession
+from helix_temporal.facade import StoredSession
 from helix_temporal.models.ids import validate_id
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from pydantic import BaseModel
 from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal import Head, Message
 from helix_temporal.activities import ThreadActivities
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Head
+from helix_temporal.models.messages import from_record
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     FlushThreadInput,

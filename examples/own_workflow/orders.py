@@ -4,9 +4,8 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 
-from helix_temporal.agents import Agent, ScriptedModel, tool
-from helix_temporal.models.agents import TurnCompleted
-from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal import Agent, ScriptedModel, SessionInput, SessionResult, tool
+from helix_temporal.agents import TurnCompleted
 from helix_temporal.workflows import AgentSession, SessionHooks
 
 

@@ -9,10 +9,7 @@ from lessons import Lesson, LessonWorkflow, Teacher
 from orders import OrderWorkflow, clerk, file_report
 from temporalio.client import Client
 
-from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.models.sessions import SessionInput
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
+from helix_temporal import HelixWorker, SessionClient, SessionInput, Settings, connect, workflow_id
 
 
 async def learn(client: Client, queue: str, pupil: str, *questions: str) -> None:

@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from helix_temporal.backends import Backends
+from helix_temporal import Backends
 from helix_temporal.testing import HelixEnv, helix_env
 
 

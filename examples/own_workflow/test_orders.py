@@ -7,8 +7,7 @@ import pytest
 from orders import OrderWorkflow, clerk, file_report
 from temporalio.client import WorkflowHandle
 
-from helix_temporal.client import workflow_id
-from helix_temporal.models.sessions import SessionInput, SessionOptions
+from helix_temporal import SessionInput, SessionOptions, workflow_id
 from helix_temporal.testing import HelixEnv, helix_env
 
 ORDER = SessionInput(session_id="order-7", agent="clerk", options=SessionOptions(idle_timeout=3600))

@@ -6,8 +6,7 @@ It answers by a script, so that no key is needed.  A real model is any object wi
 
 import re
 
-from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, tool
-from helix_temporal.models.messages import ToolCall
+from helix_temporal import Agent, ModelRequest, ModelResponse, ScriptedModel, ToolCall, tool
 
 ORDERS: dict[str, dict[str, str | None]] = {
     "NL-20417": {"status": "shipped", "carrier": "PostNord", "arrives": "2025-03-17"},

@@ -4,10 +4,7 @@ import asyncio
 import os
 import sys
 
-from helix_temporal.client import SessionClient
-from helix_temporal.errors import HelixError
-from helix_temporal.settings import Settings
-from helix_temporal.worker import connect
+from helix_temporal import HelixError, SessionClient, Settings, connect
 
 
 async def main(session_id: str = "customer-42", *words: str) -> None:

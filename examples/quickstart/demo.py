@@ -23,16 +23,20 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from helix_temporal import (
+    AskResult,
+    Backends,
+    HelixError,
+    HelixPlugin,
+    Message,
+    SessionClient,
+    Settings,
+    start_stack,
+    workflow_id,
+)
 from helix_temporal.agents import Conversation, read_conversation
-from helix_temporal.backends import Backends
 from helix_temporal.blobs import BlobInfo
-from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.devstack import DevStackError, Stack, start_stack
-from helix_temporal.errors import HelixError
-from helix_temporal.models.messages import Message
-from helix_temporal.models.sessions import AskResult
-from helix_temporal.plugin import HelixPlugin
-from helix_temporal.settings import Settings
+from helix_temporal.devstack import DevStackError, Stack
 from helix_temporal.testing.tables import own_tables
 
 CONVERSATION = Path(__file__).resolve().with_name("conversation.json")

@@ -8,8 +8,8 @@ from typing import Any
 
 from demo_report import Checks, say, table
 
+from helix_temporal import Message
 from helix_temporal.agents import Conversation, Step, Turn
-from helix_temporal.models.messages import Message
 
 PLAIN_TURN_EVENTS = 12
 PLAIN_TURN_BYTES = 2048

@@ -14,21 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from helix_temporal.agents import (
-    Agent,
-    Model,
-    ModelRequest,
-    ModelResponse,
-    StreamingModel,
-    Tool,
-    ToolContext,
-    complete,
-    read_conversation,
-    replay_agent,
-)
+from helix_temporal import Agent, HelixWorker, ModelRequest, ModelResponse, Settings, ToolContext, connect
+from helix_temporal.agents import Model, StreamingModel, Tool, complete, read_conversation, replay_agent
 from helix_temporal.blobs import BlobStore
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
 
 Note = Callable[..., None]
 Hold = Callable[[str], Awaitable[None]]

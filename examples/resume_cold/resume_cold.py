@@ -15,11 +15,8 @@ from contextlib import asynccontextmanager
 from redis.asyncio import Redis
 from travel_agent import travel
 
-from helix_temporal.backends import Backends
-from helix_temporal.client import SessionClient, SessionHandle
-from helix_temporal.models.handles import TurnInfo
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
+from helix_temporal import Backends, HelixWorker, SessionClient, SessionHandle, Settings, connect
+from helix_temporal.client import TurnInfo
 
 PLANS = ("I go to Norway.", "I go by train.", "I have five days.")
 

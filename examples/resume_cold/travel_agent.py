@@ -5,8 +5,8 @@ It answers by a script; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 
 import os
 
+from helix_temporal import Agent, ModelRequest, ScriptedModel
 from helix_temporal.adapters import model_by_key
-from helix_temporal.agents import Agent, ModelRequest, ScriptedModel
 
 
 def answer(request: ModelRequest) -> str:

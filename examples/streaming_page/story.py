@@ -6,18 +6,9 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
+from helix_temporal import Agent, ModelRequest, ModelResponse, ToolCall, ToolOutcome, tool
 from helix_temporal.adapters import model_by_key
-from helix_temporal.agents import (
-    Agent,
-    ModelEvent,
-    ModelRequest,
-    ModelResponse,
-    ReasoningDelta,
-    TextDelta,
-    ToolOutcome,
-    tool,
-)
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.agents import ModelEvent, ReasoningDelta, TextDelta
 
 WORDS = 200
 

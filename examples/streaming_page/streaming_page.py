@@ -16,10 +16,8 @@ from starlette.responses import FileResponse
 from starlette.routing import Mount, Route
 from story import story
 
-from helix_temporal.client import SessionClient
-from helix_temporal.settings import Settings
+from helix_temporal import HelixWorker, SessionClient, Settings, connect
 from helix_temporal.web import create_sse_app
-from helix_temporal.worker import HelixWorker, connect
 
 PAGE = Path(__file__).with_name("page.html")
 

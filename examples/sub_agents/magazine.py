@@ -5,9 +5,17 @@ They answer by scripts; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 
 import os
 
+from helix_temporal import (
+    Agent,
+    ModelRequest,
+    ModelResponse,
+    ScriptedModel,
+    ToolCall,
+    Usage,
+    agent_tool,
+    tool,
+)
 from helix_temporal.adapters import model_by_key
-from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, agent_tool, tool
-from helix_temporal.models.messages import ToolCall, Usage
 
 
 @tool(approval=True)

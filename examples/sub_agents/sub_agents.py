@@ -13,13 +13,17 @@ from typing import Final
 
 from magazine import critic, lead, researcher
 
-from helix_temporal.client import SessionClient, SessionHandle
+from helix_temporal import (
+    AskResult,
+    HelixWorker,
+    SessionClient,
+    SessionHandle,
+    Settings,
+    ToolApproval,
+    Usage,
+    connect,
+)
 from helix_temporal.models import streams
-from helix_temporal.models.messages import Usage
-from helix_temporal.models.sessions import AskResult
-from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
 
 ARTICLES: Final = ("Lighthouses in Norway", "Lighthouses in Denmark")
 

@@ -16,11 +16,17 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from support_desk import PAID, support
 
-from helix_temporal.client import SessionClient, SessionHandle
-from helix_temporal.models.sessions import AskResult, SessionOptions
-from helix_temporal.models.waiting import PendingCall, ToolApproval
-from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
+from helix_temporal import (
+    AskResult,
+    HelixWorker,
+    PendingCall,
+    SessionClient,
+    SessionHandle,
+    SessionOptions,
+    Settings,
+    ToolApproval,
+    connect,
+)
 
 TENT: Final = "My tent leaks. I want my money back."
 STOVE: Final = "My stove does not burn. I want my money back."

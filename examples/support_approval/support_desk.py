@@ -6,17 +6,17 @@ It answers by a script; by Claude where ANTHROPIC_API_KEY is set, by GPT where O
 import os
 import re
 
-from helix_temporal.adapters import model_by_key
-from helix_temporal.agents import (
+from helix_temporal import (
     Agent,
     ModelRequest,
     ModelResponse,
     ScriptedModel,
+    ToolCall,
     ToolContext,
     ask_user,
     tool,
 )
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.adapters import model_by_key
 
 ORDERS = {"NL-20417": ("tent", 189), "NL-20433": ("stove", 54)}
 PAID: dict[str, str] = {}

@@ -7,10 +7,10 @@ from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.standing_step import elsewhere, parse_state, went_elsewhere
+from helix_temporal.activities.slice_store import parse_state, update_slice
+from helix_temporal.activities.standing_step import elsewhere, went_elsewhere
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import (
     Message,
     ToolCall,
@@ -30,7 +30,6 @@ from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
 _INLINE_TEXT: Final = 2 * 1024
-_TRIES: Final = 5
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -115,20 +114,14 @@ async def save_waits(threads: ThreadStore, request: SaveValuesInput) -> int:
     Raises:
         FencedError: A newer open has the thread.
     """
-    for _ in range(_TRIES):
-        facts = await threads.facts(request.thread_id)
-        state = parse_state(facts.slice)
-        changed = _with_waits(state, request)
-        if changed == state:
-            return facts.slice_version
-        data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
-        try:
-            return await threads.save_slice(request.thread_id, request.epoch, data, facts.slice_version)
-        except StaleStateError:
-            continue
-    raise StoreUnavailableError(
-        f"thread {request.thread_id!r}: its state kept changing while a suspension was saved"
+    saved = await update_slice(
+        threads,
+        request.thread_id,
+        request.epoch,
+        lambda stored: _with_waits(stored.state, request),
+        "a suspension was saved",
     )
+    return saved.version
 
 
 def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:
@@ -286,15 +279,14 @@ async def results_behind(
     for at, record in enumerate(records):
         result = await _as_result(payloads, thread_id, from_record(record), inline_result)
         before = answered.get(names.get(at, ""))
-        known.append(KnownCall(at=at, result=result, **({} if before is None else {"answered": before})))
+        known.append(KnownCall(at=at, result=result, **only_set(answered=before)))
     return tuple(known)
 
 
 async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
     """A result that is in the thread, as a workflow carries it."""
     carried = await _carried(payloads, thread_id, message, inline)
-    found = {"text": carried.text or None, "ref": carried.ref, "usage": message.usage}
-    fields: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    fields = only_set(text=carried.text or None, ref=carried.ref, usage=message.usage)
     if message.is_error:
         fields["is_error"] = True
     return ToolResult(**fields)

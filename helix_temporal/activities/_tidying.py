@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from helix_temporal.activities._suspensions import with_asleep
-from helix_temporal.activities.standing_step import parse_state
-from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models.base import canonical
+from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, update_slice
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, ReopenHeads, SessionOptions, SliceState
 from helix_temporal.models.slices import TakenBack
@@ -25,7 +23,6 @@ REMEMBERED: Final = 8
 """Requests to take turns back that a thread remembers."""
 CUT_REMEMBERED: Final = 128
 """Messages that were taken back and that a thread remembers, each by 12 letters."""
-_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,7 @@ def remembering(request: OpenSessionInput, epoch: int) -> Callable[[bytes, Head,
     def rewrite(data: bytes, head: Head, born: int) -> bytes:
         stored = parse_state(data)
         wanted = tidy(stored, HotHeader(request.thread_id, epoch, request.owner, head, born=born), request)
-        return data if wanted == stored else _encoded(wanted)
+        return data if wanted == stored else encode_state(wanted)
 
     return rewrite
 
@@ -182,20 +179,15 @@ def _without_checkpoints(state: SliceState) -> SliceState:
 
 
 async def _changed(threads: ThreadStore, known: Tidied, change: Callable[[SliceState], SliceState]) -> Tidied:
-    header, stored, version = known.header, known.state, known.version
-    for _ in range(_TRIES):
-        wanted = change(stored)
-        if wanted == stored:
-            return replace(known, state=stored, version=version)
-        try:
-            version = await threads.save_slice(header.thread_id, header.epoch, _encoded(wanted), version)
-        except StaleStateError:
-            facts = await threads.facts(header.thread_id)
-            stored, version = parse_state(facts.slice), facts.slice_version
-        else:
-            return replace(known, state=wanted, version=version, saved=True)
-    raise StoreUnavailableError(f"thread {header.thread_id!r}: its state kept changing while it was opened")
-
-
-def _encoded(state: SliceState) -> bytes:
-    return canonical(state.model_dump(mode="json", exclude_defaults=True))
+    header = known.header
+    before = StoredSlice(known.state, known.version, header.head)
+    after = await update_slice(
+        threads,
+        header.thread_id,
+        header.epoch,
+        lambda stored: change(stored.state),
+        "it was opened",
+        known=before,
+    )
+    saved = known.saved or after.saved
+    return replace(known, state=after.state, version=after.version, saved=saved)

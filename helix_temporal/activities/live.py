@@ -23,7 +23,7 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolFacts,
 )
-from helix_temporal.models.base import JsonObject, dumps
+from helix_temporal.models.base import JsonObject, dumps, only_set
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
@@ -92,7 +92,7 @@ def step_stands(
     request: RunStepInput, agent: Agent, answer: Message, position: int, number: int | None
 ) -> list[Keyed]:
     """The answer is in the thread, and these tools are asked for."""
-    about: dict[str, Any] = {"message_id": answer.id} | ({} if number is None else {"step": number})
+    about: dict[str, Any] = {"message_id": answer.id} | only_set(step=number)
     committed = streams.StepCommitted(
         step_id=step_of(request), position=position, characters=len(answer.text), **about
     )
@@ -132,7 +132,7 @@ def step_ends(request: RunStepInput, result: RunStepResult) -> list[Keyed]:
 
 def _waiting(waiting: WaitingCall, call: ToolCall) -> JsonObject:
     told: JsonObject = {"id": waiting.id, "tool_call_id": call.id, "tool_name": call.name}
-    until: JsonObject = {} if waiting.until is None else {"until": waiting.until}
+    until = only_set(until=waiting.until)
     return {**told, "kind": waiting.kind, **until}
 
 

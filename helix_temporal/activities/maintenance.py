@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import beating, heartbeats, limited_as, typed
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
+from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.maintenance import (
@@ -176,7 +177,8 @@ class WakingActivities:
     async def wake(self, request: WakeInput) -> WakeResult:
         """Start those that are due; the next attempt goes on where this one was.
 
-        A session that runs is not touched, so a repeat changes nothing.
+        A session that runs is not touched, so a repeat changes nothing.  One that is damaged is named in
+        the summary and in the log.
         """
         store = self._sessions
         if store is None:
@@ -201,11 +203,17 @@ class WakingActivities:
     async def _one(
         self, store: SessionStore, session_id: str, now: int, request: WakeInput, summary: WakeResult
     ) -> WakeResult:
-        state = await store.load_state(session_id)
-        deadline = 0 if state is None else _passed(state, now)
-        if state is not None and state.root_session_id not in {None, session_id}:
-            # A sub-agent is called by those above it: they start it again.
-            state = await store.load_state(state.root_session_id or "")
+        try:
+            state = await store.load_state(session_id)
+            deadline = 0 if state is None else _passed(state, now)
+            if state is not None and state.root_session_id not in {None, session_id}:
+                # A sub-agent is called by those above it: they start it again.
+                state = await store.load_state(state.root_session_id or "")
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            activity.logger.warning("session %r is not woken: %s", session_id, error)
+            return summary.without(session_id)
         if state is None or state.status not in _MAY_WAIT or not deadline or is_past(state.expires_at, now):
             return summary.plus("left")
         try:
@@ -257,7 +265,7 @@ def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after:
 
 
 def _start(state: SessionState) -> SessionInput:
-    elsewhere: dict[str, Any] = {} if state.thread_id is None else {"thread_id": state.thread_id}
+    elsewhere = only_set(thread_id=state.thread_id)
     return SessionInput(session_id=state.session_id, agent=state.agent_type, mode="continue", **elsewhere)
 
 

@@ -5,7 +5,7 @@ from temporalio import activity
 from helix_temporal.activities._runtime import beating, limited_as, typed
 from helix_temporal.activities._suspensions import waits_at
 from helix_temporal.activities.rewinds import listed, turn_of
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.errors import (

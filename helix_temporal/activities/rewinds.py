@@ -12,7 +12,8 @@ from helix_temporal.activities._runtime import beating, limited_as, typed
 from helix_temporal.activities._tidying import CUT_REMEMBERED
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.session_sync import holds
-from helix_temporal.activities.standing_step import parse_state, short_id
+from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import (
     FindTurnResult,

@@ -13,7 +13,8 @@ from typing import Any, Final
 from helix_temporal.activities._slice_changes import lacking
 from helix_temporal.activities._state_turns import Behind, FinalAnswer, Turn, ending, with_changes
 from helix_temporal.activities._tidying import asked_for
-from helix_temporal.activities.standing_step import check_values, parse_state, went_elsewhere
+from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities.standing_step import check_values, went_elsewhere
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import (
@@ -28,7 +29,7 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject, canonical
+from helix_temporal.models.base import JsonObject, canonical, only_set
 from helix_temporal.models.checkpoints import (
     CheckpointMeta,
     NewRun,
@@ -39,10 +40,11 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
     StopKind,
 )
-from helix_temporal.models.messages import Message, ToolResult
+from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind
 from helix_temporal.models.sessions import ForkFrom, Receipt, SliceState, SuspendedTurn
 from helix_temporal.models.states import (
+    ClientToolResponse,
     CompletedClientToolCall,
     CreateSession,
     ErrorInfo,
@@ -69,7 +71,6 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.waiting import (
-    DENIED,
     AnsweredCall,
     KnownCall,
     Outcome,
@@ -77,6 +78,7 @@ from helix_temporal.models.waiting import (
     WaitingCall,
     is_child_id,
 )
+from helix_temporal.session.answers import result_of_answer
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -1052,18 +1054,15 @@ def _known(call: PendingClientToolCall) -> KnownCall:
     assert response is not None
     outcome: Outcome = response.outcome
     answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
+    result = result_of_answer(call.kind, outcome, _text_of(response))
+    return KnownCall(at=0, answered=answered, **only_set(result=result))
+
+
+def _text_of(response: ClientToolResponse) -> str:
     said = response.result if isinstance(response.result, str) else None
-    if call.kind == "approval":
-        if outcome == "approved":
-            return KnownCall(at=0, answered=answered)
-        text = f"{DENIED} {response.error or said or ''}".strip()
-        return KnownCall(at=0, result=ToolResult(text=text, is_error=True), answered=answered)
-    if outcome == "result":
-        text = said if said is not None else canonical(response.result).decode()
-        return KnownCall(at=0, result=ToolResult(text=text), answered=answered)
-    return KnownCall(
-        at=0, result=ToolResult(text=response.error or said or "", is_error=True), answered=answered
-    )
+    if response.outcome != "result":
+        return response.error or said or ""
+    return said if said is not None else canonical(response.result).decode()
 
 
 _NOT_TOGETHER: Final = (

@@ -30,19 +30,18 @@ from helix_temporal.activities._tidying import Tidied, followed, remembering, ti
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.session_sync import OpenedState, StateKeeper
-from helix_temporal.activities.standing_step import check_values, parse_state
+from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, update_slice
+from helix_temporal.activities.standing_step import check_values
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
-    StaleStateError,
-    StoreUnavailableError,
     ThreadExistsError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
@@ -82,20 +81,17 @@ from helix_temporal.stores.protocols.threads import (
 )
 
 MAX_TEXT = 1024 * 1024
-_SAVE_TRIES = 5
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
 def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
-    found = {"suspended": suspended, "answered": stored.answered}
-    return {name: value for name, value in found.items() if value}
+    return only_truthy(suspended=suspended, answered=stored.answered)
 
 
 def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
     """What a running session has to know of its state; only what is there: histories stay small."""
-    found = {"expires_at": state.expires_at, "tracing_context": state.tracing_context}
-    return {name: value for name, value in found.items() if value is not None}
+    return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
 def _other(asked: OpenSessionInput, thread_id: str, stored: SliceState) -> dict[str, Any]:
@@ -125,7 +121,7 @@ def _as_open(
         create=_CREATE[request.mode],
         reopen=as_reopen(request.reopen),
         rewind_to=request.rewind_to,
-        slice=canonical(state.model_dump(mode="json", exclude_defaults=True)),
+        slice=encode_state(state),
         begun_with=agent.adapter,
         keeps=kept if request.reopen is None else None,
         rewrites=remembering(request, epoch),
@@ -326,23 +322,17 @@ class SessionActivities:
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)
-        for _ in range(_SAVE_TRIES):
-            facts = await self._threads.facts(request.thread_id)
-            state = SliceState.model_validate_json(facts.slice) if facts.slice else SliceState()
-            if state.values == values:
-                return facts.slice_version
-            known = after_save(state, values, request.changed or (), facts.head.position)
-            changed = state.model_copy(update={"values": values, "changes": known})
-            data = canonical(changed.model_dump(mode="json", exclude_defaults=True))
-            try:
-                return await self._threads.save_slice(
-                    request.thread_id, request.epoch, data, facts.slice_version
-                )
-            except StaleStateError:
-                continue
-        raise StoreUnavailableError(
-            f"session {request.thread_id!r}: its state kept changing while it was saved"
+
+        def change(stored: StoredSlice) -> SliceState:
+            if stored.state.values == values:
+                return stored.state
+            known = after_save(stored.state, values, request.changed or (), stored.head.position)
+            return stored.state.model_copy(update={"values": values, "changes": known})
+
+        saved = await update_slice(
+            self._threads, request.thread_id, request.epoch, change, "the session's values were saved"
         )
+        return saved.version
 
     async def _open_state(
         self, request: OpenSessionInput, header: HotHeader, stored: SliceState
@@ -410,7 +400,7 @@ class SessionActivities:
             epoch=epoch,
             owner=request.owner,
             at=request.fork_from.at,
-            slice=canonical(inherited.model_dump(mode="json", exclude_defaults=True)),
+            slice=encode_state(inherited),
         )
         try:
             await self._threads.fork(fork, progress=progress)

@@ -10,6 +10,7 @@ from temporalio import activity
 
 from helix_temporal.activities._runtime import workflow_run
 from helix_temporal.activities._slice_changes import after_step, differing
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
 from helix_temporal.models.base import canonical
@@ -136,11 +137,6 @@ def step_number(request: RunStepInput | EndTurnInput, state: SliceState) -> int:
 def state_of(view: StepView) -> SliceState:
     """The state that was read with a step's view."""
     return parse_state(view.header.slice)
-
-
-def parse_state(data: bytes) -> SliceState:
-    """The state in a slice's bytes."""
-    return SliceState.model_validate_json(data) if data else SliceState()
 
 
 def is_archived(receipt: FlushReceipt) -> bool:

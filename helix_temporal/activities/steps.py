@@ -14,6 +14,7 @@ from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
+from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, swap_slice
 from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
@@ -23,7 +24,6 @@ from helix_temporal.activities.standing_step import (
     elsewhere,
     is_archived,
     new_id,
-    parse_state,
     short_id,
     standing_step,
     state_of,
@@ -40,7 +40,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.base import JsonObject, canonical
+from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered, SliceState
@@ -175,7 +175,6 @@ DEDUP_WINDOW: Final = 200
 """A user's message whose id is among so many messages before the head counts as sent again."""
 RESET_WINDOW: Final = 20_000
 """After a reset so many messages are looked at, at most."""
-_SLICE_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,18 +555,24 @@ class Stepper:
         reached: int = 0,
     ) -> tuple[Appended, CommittedTurn | None]:
         """Append with the state that goes with it; a state saved meanwhile is taken in first."""
-        version = view.header.slice_version
-        for _ in range(_SLICE_TRIES):
-            after = marked(advance(state, step, request, messages), step, request, messages, self._agents)
+
+        async def write(stored: StoredSlice) -> tuple[Appended, CommittedTurn | None]:
+            after = advance(stored.state, step, request, messages)
+            after = marked(after, step, request, messages, self._agents)
             if reached > after.stream_reached:
                 after = after.model_copy(update={"stream_reached": reached})
-            data = canonical(after.model_dump(mode="json", exclude_defaults=True))
-            try:
-                return await self._write(replace(step, slice=data, slice_version=version), request)
-            except StaleStateError:
-                facts = await self._threads.facts(step.thread_id)
-                state, version = parse_state(facts.slice), facts.slice_version
-        raise StaleStateError(f"thread {step.thread_id!r}: state changed {_SLICE_TRIES} times in one step")
+            with_slice = replace(step, slice=encode_state(after), slice_version=stored.version)
+            return await self._write(with_slice, request)
+
+        known = StoredSlice(state, view.header.slice_version, view.header.head)
+        return await swap_slice(
+            self._threads,
+            step.thread_id,
+            write,
+            "a step was appended",
+            known=known,
+            otherwise=StaleStateError,
+        )
 
     async def _write(
         self, step: StepAppend, request: RunStepInput | EndTurnInput

@@ -11,11 +11,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import beating, limited_as, typed
 from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import workflow_id
@@ -205,7 +206,7 @@ def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
         status=ref.status,
         created_at=ref.created_at,
         updated_at=ref.updated_at,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 
@@ -476,7 +477,7 @@ def _wait(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
         call=call.name,
         agent=facts.agent or "",
         since=since,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 

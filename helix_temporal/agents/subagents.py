@@ -12,6 +12,7 @@ from helix_temporal.agents.checks import check_name, check_seconds, in_seconds
 from helix_temporal.agents.tools import Tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread, ToolFacts
+from helix_temporal.models.base import only_set
 
 DEFAULT_TIMEOUT: Final = 3600.0
 """Seconds that a sub-agent has for its answer."""
@@ -71,7 +72,7 @@ class AgentTool(Tool):
             agent=self.agent,
             thread=self.thread,
             schedule_to_close=self.timeout,
-            **{name: value for name, value in given.items() if value is not None},
+            **only_set(**given),
         )
 
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from helix_temporal.agents.checks import call, check_count, check_name, check_seconds, in_seconds
 from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ToolFacts, ToolSpec
-from helix_temporal.models.base import JsonObject, check_json, dumps
+from helix_temporal.models.base import JsonObject, check_json, dumps, only_set
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import TracingContext
 
@@ -336,7 +336,7 @@ class Tool:
 
     def waiting(self) -> dict[str, Any]:
         """What the workflow must know of who has to agree; histories stay small."""
-        within = {} if self.answer_within is None else {"answer_within": self.answer_within}
+        within = only_set(answer_within=self.answer_within)
         return {"approval": True, **within} if self.approval else within
 
 
@@ -464,7 +464,7 @@ class ClientTool(Tool):
     def facts(self, agent: str) -> ToolFacts:
         """What the workflow must know of it."""
         name = f"helix.tools.{agent}.{self.name}"
-        within: dict[str, Any] = {} if self.answer_within is None else {"answer_within": self.answer_within}
+        within = only_set(answer_within=self.answer_within)
         return ToolFacts(name=self.name, activity=name, kind="client", **within)
 
 

@@ -1,8 +1,94 @@
-"""What an application uses to talk to sessions: `SessionClient`, and a `SessionHandle` for each session."""
+"""What an application uses to talk to sessions: `SessionClient`, and a `SessionHandle` for each session.
+
+With every type that their methods take and return.
+"""
 
 from helix_temporal.client._client import SessionClient
 from helix_temporal.client._handle import SessionHandle
-from helix_temporal.client._reads import SessionStores
+from helix_temporal.client._reads import ReadableStores, SessionStores
+from helix_temporal.client._streams import After, LiveAsk, Until
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.checkpoints import CheckpointMeta, Run
+from helix_temporal.models.handles import (
+    ChildInfo,
+    DeleteResult,
+    FindTurnResult,
+    HistoryPage,
+    SessionUsage,
+    TurnInfo,
+)
 from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.messages import Message
+from helix_temporal.models.records import Head
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    CallPolicy,
+    ForkFrom,
+    Mode,
+    SessionInfo,
+    SessionResult,
+    SubmitReply,
+)
+from helix_temporal.models.slices import SessionOptions
+from helix_temporal.models.states import SessionProperties, SessionState
+from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.models.streams import StoredChunk
+from helix_temporal.models.threads import DescribeThreadResult
+from helix_temporal.models.usage import (
+    CustomUsageEntry,
+    SubAgentUsageEntry,
+    TokenUsageEntry,
+    ToolUsageEntry,
+    UsageEntry,
+    UsageQuery,
+)
+from helix_temporal.models.waiting import PendingCall, ToolApproval
+from helix_temporal.stores.protocols.streams import StreamStore
 
-__all__ = ["SessionClient", "SessionHandle", "SessionStores", "workflow_id"]
+__all__ = [
+    "After",
+    "AskResult",
+    "AskStatus",
+    "CallPolicy",
+    "CheckpointMeta",
+    "ChildInfo",
+    "CustomUsageEntry",
+    "DeleteResult",
+    "DescribeThreadResult",
+    "FindTurnResult",
+    "ForkFrom",
+    "Head",
+    "HistoryPage",
+    "JsonObject",
+    "LiveAsk",
+    "Message",
+    "Mode",
+    "Page",
+    "PendingCall",
+    "ReadableStores",
+    "Run",
+    "SessionClient",
+    "SessionHandle",
+    "SessionInfo",
+    "SessionOptions",
+    "SessionProperties",
+    "SessionQuery",
+    "SessionResult",
+    "SessionState",
+    "SessionStores",
+    "SessionSummary",
+    "SessionUsage",
+    "StoredChunk",
+    "StreamStore",
+    "SubAgentUsageEntry",
+    "SubmitReply",
+    "TokenUsageEntry",
+    "ToolApproval",
+    "ToolUsageEntry",
+    "TurnInfo",
+    "Until",
+    "UsageEntry",
+    "UsageQuery",
+    "workflow_id",
+]

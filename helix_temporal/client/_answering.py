@@ -11,8 +11,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._arguments import typed_arguments
 from helix_temporal.client._taking_back import INLINE_TEXT_BYTES, TakingBack
-from helix_temporal.client._updates import CONTROL_SECONDS, error_of
-from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, SessionTerminatedError
+from helix_temporal.client._updates import CONTROL_SECONDS
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+    error_of_text,
+)
 from helix_temporal.models.base import JsonObject, canonical, check_json
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
@@ -178,7 +183,7 @@ class Answering(TakingBack):
             session_id, "submit_tool_result", request, SubmitReply, start, timeout
         )
         if reply.submission is None and reply.result is not None and reply.result.error is not None:
-            raise error_of(reply.result.error)
+            raise error_of_text(reply.result.error)
         return await self._with_answer(session_id, reply)
 
     async def _with_answer(self, session_id: str, reply: SubmitReply) -> SubmitReply:
@@ -201,7 +206,7 @@ class Answering(TakingBack):
             session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
         )
         if result.error is not None:
-            raise error_of(result.error)
+            raise error_of_text(result.error)
         return result
 
     async def _ended_suspended(self, session_id: str) -> bool:

@@ -31,6 +31,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     SessionTerminatedError,
 )
+from helix_temporal.models.base import only_set
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -298,7 +299,7 @@ class SessionClient(SessionDeleter):
     ) -> UserMessage:
         message_id = message_id or uuid.uuid4().hex
         content = await self._text(thread_id or session_id, text, message_id)
-        named = _named(properties=properties, agent=agent, thread_id=thread_id)
+        named = only_set(properties=properties, agent=agent, thread_id=thread_id)
         return UserMessage(id=message_id, **content, **named)
 
     @typed_arguments
@@ -379,7 +380,7 @@ class SessionClient(SessionDeleter):
         Raises:
             TimeoutError: No worker took it up within a minute.
         """
-        fields: dict[str, Any] = {} if run_id is None else {"run_id": run_id}
+        fields = only_set(run_id=run_id)
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
         found = await self._updates.if_running(session_id, "stop", request, StopResult)
         if found is None:
@@ -466,11 +467,6 @@ class SessionClient(SessionDeleter):
                 raise SessionNotFoundError(f"session {session_id!r} has no run") from error
             raise
         return await self._updates.handle(session_id).result()
-
-
-def _named(**fields: object) -> dict[str, Any]:
-    """Only what is said."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _policy_of(settings: Settings) -> CallPolicy | None:

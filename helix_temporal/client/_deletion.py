@@ -20,6 +20,7 @@ from helix_temporal.errors import (
     NoWorkerError,
     SessionTerminatedError,
 )
+from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment
 from helix_temporal.models.handles import (
     DeleteResult,
@@ -133,7 +134,7 @@ class SessionDeleter(Answering):
         )
 
     async def _erase(self, name: str, thread_id: str | None, *, keep_usage: bool) -> EraseSessionResult:
-        named: dict[str, Any] = {} if thread_id is None else {"thread_id": thread_id}
+        named = only_set(thread_id=thread_id)
         named |= {"keep_usage": True} if keep_usage else {}
         erase = EraseSessionInput(session_id=name, **named)
         reply = await self._thread(ThreadRequest(do="erase", erase=erase))

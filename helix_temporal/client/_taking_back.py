@@ -9,13 +9,14 @@ from temporalio.client import Client
 from helix_temporal._arguments import typed_arguments
 from helix_temporal.agents.checks import NAME
 from helix_temporal.client._reads import ReadableStores, SessionReader
-from helix_temporal.client._updates import Updates, error_of
+from helix_temporal.client._updates import Updates
 from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     SessionExpiredError,
     ThreadExistsError,
     TooLargeError,
+    error_of_text,
 )
 from helix_temporal.models.base import check_text
 from helix_temporal.models.deployments import Deployment
@@ -207,7 +208,7 @@ class TakingBack(SessionReader):
             session_id, "take_back", request, TakeBackResult, start, timeout
         )
         if result.error is not None:
-            raise error_of(result.error)
+            raise error_of_text(result.error)
         return result
 
     async def _asked(
@@ -218,7 +219,7 @@ class TakingBack(SessionReader):
         other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
         raised = (*_RAISED, too_large, other_thread)
         if result.status is AskStatus.FAILED and (result.error or "").startswith(raised):
-            raise error_of(result.error or "")
+            raise error_of_text(result.error or "")
         if result.status is AskStatus.ANSWERED and result.text is None and result.answer is not None:
             return await self._with_text(result.thread_id or message.thread_id or session_id, result)
         return result

@@ -239,9 +239,9 @@ class Updates:
             ForeignDeploymentError: The session is another deployment's.
             SessionTerminatedError: It came with events of a run that was terminated, and always will.
         """
-        foreign = errors.ForeignDeploymentError.__name__
-        if said.message.startswith(f"{foreign}: "):
-            raise typed(foreign, said.message.removeprefix(f"{foreign}: "))
+        kind, message = errors.split_text(said.message)
+        if errors.error_class(kind) is errors.ForeignDeploymentError:
+            raise errors.ForeignDeploymentError(message)
         with contextlib.suppress(RPCError):
             found = await self.describe(session_id)
             if _came_too_early(said) and (ended := _CLOSED_HARD.get(found.status)):
@@ -583,7 +583,7 @@ def _failed(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _NOT_TAKEN_UP:
         return _Again("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:
-        return typed(error.cause.type, error.cause.message)
+        return errors.for_caller(error.cause.type, error.cause.message)
     return error
 
 
@@ -591,25 +591,13 @@ def _came_too_early(said: ApplicationError) -> bool:
     return said.type == TaskNotDoneError.__name__ or said.message == TASK_NOT_DONE
 
 
-def typed(kind: str, message: str) -> Exception:
-    """The error of that name, as another process raised it."""
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, HelixError):
-        return found(message)
-    return TimeoutError(message) if kind == TimeoutError.__name__ else InvalidRequestError(message)
-
-
-def error_of(text: str) -> Exception:
-    """The error that a workflow has told as its type and its message."""
-    kind, _, message = text.partition(": ")
-    return typed(kind, message if hasattr(errors, kind) else text)
-
-
 def root_error(error: BaseException) -> BaseException:
     """The typed error at the bottom of what Temporal wrapped, or the error itself."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ApplicationError) and cause.type and hasattr(errors, cause.type):
-            return typed(cause.type, cause.message)
+        if isinstance(cause, ApplicationError) and (
+            found := errors.from_wire(cause.type or "", cause.message)
+        ):
+            return found
         cause = getattr(cause, "cause", None) or cause.__cause__
     return error

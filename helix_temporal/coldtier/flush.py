@@ -40,10 +40,12 @@ from helix_temporal.stores.protocols.threads import (
 )
 from helix_temporal.stores.threads.fences import (
     check_adapter,
+    check_epoch,
     check_existence,
     check_hot_epoch,
     check_same_owner,
-    taken,
+    closed_epoch_error,
+    late_open_error,
 )
 
 
@@ -145,14 +147,9 @@ def _position(head: Head | None) -> int:
 
 
 def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
-    if archive.epoch > request.epoch:
-        raise FencedError(
-            f"thread {request.thread_id!r}: epoch {archive.epoch} has it, {request.epoch} is out",
-            held=request.epoch,
-            current=archive.epoch,
-        )
+    check_epoch(f"thread {request.thread_id!r}", archive.epoch, request.epoch)
     if archive.epoch == request.epoch and archive.closed and not request.closes:
-        raise FencedError(f"thread {request.thread_id!r}: epoch {request.epoch} is closed")
+        raise closed_epoch_error(request.thread_id, request.epoch)
     check_regressed(hot, archive)
     if archive.epoch < request.epoch and hot is None:
         if archive.is_absent:
@@ -214,12 +211,12 @@ def check_open(
     """
     highest = max(archive.epoch, hot.epoch if hot else 0)
     if highest > request.epoch:
-        raise taken(request, highest)
+        raise late_open_error(request, highest)
     if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
-        raise taken(request, hot.epoch)
+        raise late_open_error(request, hot.epoch)
     if archive.epoch == request.epoch:
         if archive.owner != request.owner or archive.deleted:
-            raise taken(request, archive.epoch)
+            raise late_open_error(request, archive.epoch)
         return True
     alive = hot if is_alive(hot, archive) else None
     # Who opens again had it open in this format: an old snapshot can't be what it knew.

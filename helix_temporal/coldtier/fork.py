@@ -8,14 +8,11 @@ from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, T
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import Draft, Log, Plan, plan_commit
-from helix_temporal.errors import (
-    FencedError,
-    InvalidRequestError,
-    StoreUnavailableError,
-    ThreadNotFoundError,
-)
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after
+from helix_temporal.errors import FencedError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.models.records import EMPTY, Head, Record, head_after
+from helix_temporal.models.rows import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
+from helix_temporal.stores.threads.fences import fork_position
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
 
 TRIES: Final = 20
@@ -106,18 +103,11 @@ class Forking:
     async def _cut(self, request: ForkThread, source: Manifest) -> Head:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
-        position = source.committed if request.at is None else request.at
-        if not 0 <= position <= source.committed:
-            raise InvalidRequestError(
-                f"thread {request.source_id!r}: fork at {position}, but {source.committed} are committed"
-            )
+        position = fork_position(request, source.committed)
         around = await self._archive.read(source, max(0, position - 1), min(position + 1, source.committed))
         before = around[0] if position else None
-        after = around[-1] if position < source.committed else None
-        if (before and before.kind == Kind.CALLS) or (after and after.kind == Kind.RESULT):
-            raise InvalidRequestError(
-                f"thread {request.source_id!r}: position {position} is between a tool call and its result"
-            )
+        after = around[-1].kind if position < source.committed else None
+        check_split(f"thread {request.source_id!r}", position, before and before.kind, after)
         return Head(position=position, last_id=before.id if before else "")
 
     async def _copy(

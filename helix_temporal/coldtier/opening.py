@@ -21,9 +21,7 @@ from helix_temporal.coldtier.plan import TAIL_MESSAGES, Log, Plan, plan_commit, 
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
-    FencedError,
     HeadMovedError,
-    InvalidRequestError,
     StoreCorruptError,
     StoreUnavailableError,
     ThreadNotFoundError,
@@ -50,7 +48,15 @@ from helix_temporal.stores.protocols.threads import (
     Reopen,
     no_progress,
 )
-from helix_temporal.stores.threads.fences import Place, check_adapter, kept_after_known
+from helix_temporal.stores.threads.fences import (
+    Place,
+    check_adapter,
+    check_epoch,
+    check_rewind,
+    closed_epoch_error,
+    kept_after_known,
+    other_message_error,
+)
 
 TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024
@@ -244,13 +250,9 @@ class Opening:
         return base.head if kept is None else head_after(known, after[:kept])
 
     async def _rewind(self, to: Head, request: OpenThread, base: Base) -> Head:
-        if to.position > base.committed:
-            raise InvalidRequestError(
-                f"thread {request.thread_id!r}: rewind to {to.position}, but only "
-                f"{base.committed} are committed"
-            )
+        check_rewind(request, to.position, base.committed)
         if not await self._holds(base, to):
-            raise HeadMovedError(f"thread {request.thread_id!r}: position {to.position} has another message")
+            raise other_message_error(request, to.position)
         return to
 
     async def _plan(self, request: OpenThread, base: Base, cut: Head, traffic: Traffic) -> Plan:
@@ -382,16 +384,11 @@ class Opening:
     def _check_own(archive: Manifest, epoch: int) -> None:
         if archive.is_absent and archive.epoch <= epoch:
             raise ThreadNotFoundError(f"thread {archive.thread_id!r} is not archived")
-        if archive.epoch > epoch:
-            raise FencedError(
-                f"thread {archive.thread_id!r}: epoch {archive.epoch} has it, {epoch} is out",
-                held=epoch,
-                current=archive.epoch,
-            )
+        check_epoch(f"thread {archive.thread_id!r}", archive.epoch, epoch)
         if archive.epoch < epoch:
             raise HeadMovedError(f"thread {archive.thread_id!r}: the archive has epoch {archive.epoch}")
         if archive.closed:
-            raise FencedError(f"thread {archive.thread_id!r}: epoch {epoch} is closed")
+            raise closed_epoch_error(archive.thread_id, epoch)
 
 
 def _cold(archive: Manifest) -> Base:

@@ -17,12 +17,13 @@ from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, T
 from helix_temporal.coldtier.flush import back_off
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
 from helix_temporal.coldtier.plan import Plan, mergeable, overflow, plan_index, plan_merge
-from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
+from helix_temporal.stores.threads.fences import check_epoch
 
 TRIES: Final = 20
 
@@ -225,12 +226,7 @@ class Upkeep:
         """As `ThreadStore.delete`: a tombstone first, then everything else."""
         for attempt in range(TRIES):
             stored = await self._archive.manifest(thread_id)
-            if stored.manifest.epoch > epoch:
-                raise FencedError(
-                    f"thread {thread_id!r}: epoch {stored.manifest.epoch} has it, {epoch} is out",
-                    held=epoch,
-                    current=stored.manifest.epoch,
-                )
+            check_epoch(f"thread {thread_id!r}", stored.manifest.epoch, epoch)
             if stored.manifest.deleted or await self._bury(stored, epoch):
                 break
             await back_off(attempt)

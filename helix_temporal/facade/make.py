@@ -31,8 +31,7 @@ from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.handles import DeleteResult
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.records import Kind
-from helix_temporal.models.rows import kinds_of
+from helix_temporal.models.rows import check_split, kinds_of
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
@@ -339,8 +338,8 @@ def _cut(source: StoredSession, at: int | None) -> int:
     if not 0 <= at <= size:
         raise InvalidRequestError(f"session {source.id!r}: fork at {at}, but it has {size} messages")
     kinds = kinds_of(source.messages)
-    if (at and kinds[at - 1] == Kind.CALLS) or (at < size and kinds[at] == Kind.RESULT):
-        raise InvalidRequestError(f"session {source.id!r}: {at} is between a tool call and its result")
+    before, after = kinds[at - 1] if at else None, kinds[at] if at < size else None
+    check_split(f"session {source.id!r}", at, before, after)
     return at
 
 

@@ -76,6 +76,16 @@ _MAX_BITS = 14_285
 JsonObject = dict[str, JsonValue]
 
 
+def only_set(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None, so that histories and stored records hold only what was set."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def only_truthy(**fields: Any) -> dict[str, Any]:
+    """As `only_set`, and without fields that are empty, 0 or false."""
+    return {name: value for name, value in fields.items() if value}
+
+
 def check_json(value: object, where: str = "$") -> None:
     """Accept JSON values that survive every store unchanged.
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import HelixError, InvalidRequestError
 from helix_temporal.models import messages
 from helix_temporal.models.base import JsonObject, clean
 from helix_temporal.models.messages import Message, Role, from_record, kind_of, to_record
@@ -230,6 +230,22 @@ def starts_in(records: Sequence[Record]) -> list[int]:
     """
     begins = [_begins(record) for record in records]
     return [at for at in range(1, len(records)) if begins[at] and not begins[at - 1]]
+
+
+def check_split(thread: str, position: int, before: str | None, after: str | None) -> None:
+    """Refuse to end a copy or a cut between a tool call and its result.
+
+    Args:
+        thread: What is cut, for the error: ``thread 'x'`` or ``session 'x'``.
+        position: Where.
+        before: Kind of the message before it; None at the begin.
+        after: Kind of the message behind it; None at the end.
+
+    Raises:
+        InvalidRequestError: The call before it has no result yet, or the result behind it loses its call.
+    """
+    if before == Kind.CALLS or after == Kind.RESULT:
+        raise InvalidRequestError(f"{thread}: position {position} is between a tool call and its result")
 
 
 def user_in(record: Record) -> Message | None:

@@ -40,8 +40,11 @@ def _either_spelling(name: str) -> AliasChoices:
     return AliasChoices(name, to_camel(name))
 
 
-def is_past(deadline: int | None, now: int) -> bool:
-    """Whether a deadline has passed: at its deadline a call, or a session, has expired."""
+def is_past(deadline: float | None, now: float) -> bool:
+    """Whether a deadline has passed: at its deadline a call, a session or a stored thing has expired.
+
+    Both are in the same unit, milliseconds mostly; None is a deadline that never comes.
+    """
     return deadline is not None and deadline <= now
 
 

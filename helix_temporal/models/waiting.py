@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical
+from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical, only_set
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
@@ -209,7 +209,7 @@ def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> Pending
         name=call.name,
         position=position,
         since=waiting.since,
-        **{name: value for name, value in given.items() if value is not None},
+        **only_set(**given),
     )
 
 
@@ -444,7 +444,7 @@ class WakeResult(Model):
         woken: Of these, started now; of a sub-agent's, its root.
         running: Of these, they run: their own timers tell them.
         left: Of these, they have ended, or were started since and came to nothing: not now.
-        failed: The first that could not be started; ``failures`` counts all.
+        failed: The first that could not be started, or are damaged; ``failures`` counts all.
         no_session_store: There is none, so nothing was looked for.
     """
 
@@ -461,6 +461,6 @@ class WakeResult(Model):
         return self.model_copy(update={"due": self.due + 1, outcome: getattr(self, outcome) + 1})
 
     def without(self, session_id: str) -> "WakeResult":
-        """With one that could not be started."""
+        """With one that could not be started or read."""
         failed = (*self.failed, session_id)[:MAX_NAMED]
         return self.model_copy(update={"due": self.due + 1, "failed": failed, "failures": self.failures + 1})

@@ -19,6 +19,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.states import is_past
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, MAX_TTL_MS, LockInfo
 from helix_temporal.stores.protocols.locks import Lock
 
@@ -59,7 +60,7 @@ class LeaseRow:
 
     def held(self, now: int) -> bool:
         """Whether the lease has not ended."""
-        return self.expires_at * _US_PER_MS > now
+        return not is_past(self.expires_at * _US_PER_MS, now)
 
     @property
     def info(self) -> LockInfo:

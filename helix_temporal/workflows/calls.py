@@ -447,11 +447,8 @@ def typed_error(error: ActivityError) -> Exception:
         cause = cause.cause
     if not isinstance(cause, ApplicationError) or cause.type is None:
         return error
-    kind = getattr(errors, cause.type, None)
-    if not (isinstance(kind, type) and issubclass(kind, errors.HelixError)):
-        return error
     facts: dict[str, Any] = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
-    return kind(cause.message, **facts)
+    return errors.from_wire(cause.type, cause.message, facts) or error
 
 
 def late(tool: str, seconds: float) -> str:

@@ -13,6 +13,7 @@ from temporalio.workflow import ActivityHandle
 
 from helix_temporal import errors
 from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.models.base import only_set
 from helix_temporal.models.sessions import Receipt, ReopenHeads
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
@@ -66,7 +67,7 @@ class Ending:
             told["error"] = self.error
         if self.closes and not self.stays:
             told["ends_run"] = True
-        return told | ({} if self.run_id is None else {"run_id": self.run_id})
+        return told | only_set(run_id=self.run_id)
 
 
 class Finaliser:
@@ -153,7 +154,7 @@ class Finaliser:
         for _ in range(_SAVES):
             receipt = await self._flush_once(talk, ending)
             receipts.append(receipt)
-            lost = ending.in_slice and receipt.detail.startswith(HeadMovedError.__name__)
+            lost = ending.in_slice and _is_of(receipt.detail, HeadMovedError)
             if not (lost and workflow.patched(_SAVED_AGAIN)):
                 break
             receipts.append(await self._save(talk, ending))
@@ -262,7 +263,7 @@ def describe(error: BaseException) -> str:
 def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
     """Whether an end now would lose who sleeps below, or an answer that was taken: it is saved nowhere."""
     failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
-    if all(each.startswith(FencedError.__name__) for each in failed):
+    if all(_is_of(each, FencedError) for each in failed):
         return False  # saved, or another execution's by now
     if ending.suspended is not None:
         return True
@@ -270,9 +271,13 @@ def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
     return passes and ending.known is not None and workflow.patched(_ANSWERS_OUTLAST)
 
 
+def _is_of(detail: str, kind: type[errors.HelixError]) -> bool:
+    return errors.error_class(errors.split_text(detail)[0]) is kind
+
+
 def _is_permanent(detail: str) -> bool:
-    kind = getattr(errors, detail.split(":", 1)[0], None)
-    return isinstance(kind, type) and issubclass(kind, errors.HelixError) and not kind.retryable
+    kind = errors.error_class(errors.split_text(detail)[0])
+    return kind is not None and not kind.retryable
 
 
 def _known(ending: Ending) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from helix_temporal.errors import (
     HelixError,
     InvalidRequestError,
     ThreadNotFoundError,
+    split_text,
 )
-from helix_temporal.models.base import canonical, check_json, check_text
+from helix_temporal.models.base import canonical, check_json, check_text, only_set
 from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
@@ -67,14 +68,14 @@ from helix_temporal.models.waiting import (
     check_outcome,
     is_message_ref,
 )
+from helix_temporal.session.inbox import Entry, Inbox, Outcome
+from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import describe
-from helix_temporal.workflows.inbox import Entry, Inbox, Outcome
 from helix_temporal.workflows.opening import Conversation, open_conversation, remembered_if_unclear, reopen
 from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.waiting import Waits
 
 _OUTLASTS: Final = "rewinds-outlast-time-outs"
 
@@ -353,8 +354,7 @@ class Live:
             ApplicationError: A `SessionExpiredError`, as an update tells it.
         """
         if is_past(self.expires_at, now_ms()):
-            error = expired(session_id, self.expires_at)
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+            raise update_refusal(expired(session_id, self.expires_at))
 
     def refuse_unopened(self) -> None:
         """Tell whoever comes again why the session could not even be opened.
@@ -363,7 +363,7 @@ class Live:
             ApplicationError: With the type of that failure.
         """
         if self.unopened is not None:
-            kind, _, why = self.unopened.partition(": ")
+            kind, why = split_text(self.unopened)
             raise ApplicationError(why, type=kind, non_retryable=True)
 
     @property
@@ -552,7 +552,7 @@ class Live:
             told = told.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
         due = self.waits.sleepers.due() if alone and self.is_suspended else None
-        alone |= {} if due is None else {"due": due}
+        alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,
             thread_id=self.thread_of(input),
@@ -601,6 +601,11 @@ def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
     workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
     more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []
     return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
+
+
+def update_refusal(error: HelixError) -> ApplicationError:
+    """The error as an update's handler raises it: whoever sent the update gets its type and message."""
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
 def accept_update(*_: object) -> None:
@@ -723,7 +728,7 @@ class Handlers:
             try:
                 self._check_thread(message)
             except InvalidRequestError as error:
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+                raise update_refusal(error) from error
         if message.properties is not None and not await self._set(message.properties):
             return False
         self._live.check_not_expired(self._input.session_id)
@@ -748,7 +753,7 @@ class Handlers:
         except HelixError as error:
             if self._live.closing:
                 return False  # this run's end has shut its epoch; the next run sets them
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+            raise update_refusal(error) from error
         written = (request.epoch or 0, kept.version)
         if written >= self._set_last:
             # Results of two may come in another order than they were written in.
@@ -769,7 +774,7 @@ class Handlers:
             result = await self._live.rewinds.wait_for(request)
             if result.done or self._live.unopened is None:
                 return result
-        why: dict[str, Any] = {} if self._live.unopened is None else {"error": self._live.unopened}
+        why = only_set(error=self._live.unopened)
         return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:
@@ -994,7 +999,7 @@ class Submissions:
             self._check_kind(request)
         except InvalidRequestError as error:
             if workflow.patched(_KINDS):
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+                raise update_refusal(error) from error
 
     def _ending(self) -> SubmitReply:
         why = self._live.unopened

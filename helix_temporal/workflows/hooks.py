@@ -18,11 +18,12 @@ from helix_temporal.models.agents import (
     TurnCompleted,
     UserMessageDecision,
 )
+from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
+from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import Finaliser
 from helix_temporal.workflows.handlers import Live
-from helix_temporal.workflows.inbox import Entry
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 
@@ -108,7 +109,7 @@ class Events:
         for entry in entries:
             message = entry.message
             event = BeforeUserMessage(
-                **self._who(), message_id=message.id, text=message.text, **given(ref=message.ref)
+                **self._who(), message_id=message.id, text=message.text, **only_truthy(ref=message.ref)
             )
             decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
             if decision.refuse is not None:
@@ -162,17 +163,11 @@ class Events:
             await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """Only what was given: histories stay small."""
-    return {name: value for name, value in fields.items() if value}
-
-
 def ask_result(result: TurnResult) -> AskResult:
     """What a turn means to those who asked."""
     if result.answer is None:
         return AskResult(
             status=AskStatus.INTERRUPTED, in_thread=result.in_thread, exit_reason=result.exit_reason
         )
-    present = {"text": result.text, "finish": result.finish}
-    fields: dict[str, Any] = {name: value for name, value in present.items() if value is not None}
+    fields = only_set(text=result.text, finish=result.finish)
     return AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=result.answer, **fields)

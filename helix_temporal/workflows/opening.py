@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.agents import AgentFacts
+from helix_temporal.models.base import only_set
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     ArchiveLag,
@@ -100,7 +101,7 @@ class Conversation:
 
     def carried(self) -> dict[str, Any]:
         """For `Carried`."""
-        return present(
+        return only_set(
             handle=self.handle,
             facts=self.facts,
             tried=self.tried or None,
@@ -279,8 +280,3 @@ def remembered_if_unclear(calls: Calls, talk: Conversation, heads: ReopenHeads) 
 def thread_of(request: OpenSessionInput) -> dict[str, Any]:
     """The thread's id where it is not the session's."""
     return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}
-
-
-def present(**fields: Any) -> dict[str, Any]:
-    """Only what is there: histories stay small."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -18,7 +18,9 @@ from helix_temporal.errors import (
     PayloadNotFoundError,
     SessionInterruptedError,
     TooLargeError,
+    split_text,
 )
+from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -32,6 +34,8 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
+from helix_temporal.session.inbox import Entry
+from helix_temporal.session.values import Known, Values, taken
 from helix_temporal.workflows.calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, cancels, is_cancelled
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe, is_lost
@@ -44,12 +48,10 @@ from helix_temporal.workflows.handlers import (
     carry_out,
     without_turn,
 )
-from helix_temporal.workflows.hooks import Events, Hooks, SessionHooks, ask_result, given
-from helix_temporal.workflows.inbox import Entry
+from helix_temporal.workflows.hooks import Events, Hooks, SessionHooks, ask_result
 from helix_temporal.workflows.opening import Conversation, open_conversation, reopen, thread_of
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.values import Known, Values, taken
 
 _WAITS_ON: Final = "waits-on"
 _LEFT_TOGETHER: Final = "left-together"
@@ -412,7 +414,7 @@ class AgentSession:
             agent=self._input.agent,
             owner=workflow.info().first_execution_run_id,
             mode=self._input.mode,
-            **given(
+            **only_truthy(
                 fork_from=self._input.fork_from,
                 rewind_to=self._input.rewind_to,
                 metadata=self._input.metadata,
@@ -431,7 +433,7 @@ class AgentSession:
             if carried.suspended is not None:
                 self._live.take_up(carried.suspended)
             return
-        properties, seed = given(properties=self._input.properties), workflow.random_seed()
+        properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.
             opened = await open_conversation(self._calls, request.model_copy(update=properties))
@@ -446,7 +448,7 @@ class AgentSession:
         self._live.options = opened.options or self._live.options
         self._live.expires_at = opened.expires_at
         archives = opened.policy.archives
-        settled = given(metadata=opened.metadata, thread_id=opened.thread_id) | (
+        settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
         self._live.talk = Conversation(
@@ -576,8 +578,8 @@ class AgentSession:
             stale_values=self._values.known.stale,
             notes=self._live.notes,
             **self._live.waits.carried(),
-            **({} if self._live.expires_at is None else {"expires_at": self._live.expires_at}),
-            **given(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
+            **only_set(expires_at=self._live.expires_at),
+            **only_truthy(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
             **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
         )
         if self._live.cancelled:
@@ -728,9 +730,11 @@ class AgentSession:
         self._live.end(ExitReason.FAILED, Status.FAILED)
 
     def _fail(self, failure: Exception) -> NoReturn:
-        kind = (self._live.error or "").split(":", 1)[0] or type(failure).__name__
+        kind, _ = split_text(self._live.error or "")
         result = self._live.result_of(self._input)
-        raise ApplicationError(self._live.error or "", result, type=kind, non_retryable=True) from failure
+        raise ApplicationError(
+            self._live.error or "", result, type=kind or type(failure).__name__, non_retryable=True
+        ) from failure
 
 
 def _first(*seconds: float | None) -> float | None:

@@ -23,6 +23,7 @@ from temporalio.exceptions import TimeoutError as TimedOutError
 
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Finish, Usage, are_left_out
 from helix_temporal.models.sessions import (
@@ -59,8 +60,8 @@ from helix_temporal.models.waiting import (
     payload_ref,
     task_of,
 )
+from helix_temporal.session.waiting import Sleepers, Woken
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.waiting import Sleepers, Woken
 
 TakenUp = Callable[[TakenUpInput], Awaitable[bool]]
 """Tells whether a worker has begun with an execution, and ends one that none has begun with."""
@@ -308,7 +309,7 @@ def may_sleep(suspend: str) -> bool:
 
 async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
     """Say what became of an answer."""
-    reply = RoutedReply(id=routed.id, **({} if submission is None else {"submission": submission}))
+    reply = RoutedReply(id=routed.id, **only_set(submission=submission))
     await signal(routed.reply_to, "submitted", reply)
 
 
@@ -357,7 +358,7 @@ def slept(result: SessionResult, wait: ChildWait) -> ChildWait | None:
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
     used = _sum(result.used, wait.used)
-    news: dict[str, Any] = {"calls": told.pending} | ({} if used is None else {"used": used})
+    news: dict[str, Any] = {"calls": told.pending} | only_set(used=used)
     if result.due != wait.due:
         news["due"] = result.due
     return wait.model_copy(update=news)
@@ -571,7 +572,7 @@ def should_wait(facts: ToolFacts, request: ToolInput, now: int) -> ChildWait:
 
 def facts_of(wait: ChildWait) -> ToolFacts:
     """Of the tool that was called, as far as it takes to end the call."""
-    elsewhere: dict[str, Any] = {} if wait.task_queue is None else {"task_queue": wait.task_queue}
+    elsewhere = only_set(task_queue=wait.task_queue)
     return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
 
 

@@ -17,6 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import ToolFacts
+from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
@@ -33,9 +34,9 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
+from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heeding, is_cancelled
-from helix_temporal.workflows.opening import Conversation, present, reopen, thread_of
-from helix_temporal.workflows.waiting import OpenCalls, Sleepers, Waits
+from helix_temporal.workflows.opening import Conversation, reopen, thread_of
 
 _ADDED: Final = "tools-added-since"
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
@@ -170,7 +171,7 @@ class ToolCalls:
                     run_id=run_id,
                     epoch=self._talk.handle.epoch,
                     step=self._step(),
-                    **present(metadata=request.metadata or None, tracing_context=self._talk.tracing_context),
+                    **only_set(metadata=request.metadata or None, tracing_context=self._talk.tracing_context),
                 ),
             )
         except ToolFailedError as failed:
@@ -291,7 +292,7 @@ class Turn:
         adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
         self._calls, self._talk, self._waits = calls, conversation, waits
-        self._archive = {} if archive is None else {"archive": archive}
+        self._archive = only_set(archive=archive)
         self._settles, self._adopts = settles, adopts
         self.caught_up: OpenSessionResult | None = None
         self._number, self._max_steps = number, max_steps
@@ -516,7 +517,7 @@ class Turn:
             messages=self._messages,
             calls=result.calls,
             waiting=result.waiting,
-            **present(
+            **only_set(
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
@@ -597,9 +598,9 @@ class Turn:
                     inputs=inputs,
                     turn=self._number,
                     run_id=self.run_id,
-                    **({} if self.took_values else present(**self._values)),
+                    **({} if self.took_values else only_set(**self._values)),
                     **self._archive,
-                    **present(since=talk.since, tracing_context=talk.tracing_context),
+                    **only_set(since=talk.since, tracing_context=talk.tracing_context),
                     **answered,
                 )
             )
@@ -625,7 +626,7 @@ class Turn:
             below = () if self._waits is None else self._waits.unsaid()
             try:
                 self._talk.check_settled()
-                result: RunStepResult = await heeding(attempt(**present(answered=below or None)))
+                result: RunStepResult = await heeding(attempt(**only_set(answered=below or None)))
                 if self._waits is not None:
                     self._waits.said(below)
                 return result

@@ -1,5 +1,6 @@
 """Pages that are true: their code runs, their links lead somewhere, their tables name what is there."""
 
+import ast
 import inspect
 import os
 import re
@@ -10,6 +11,7 @@ from typing import get_type_hints
 
 import pytest
 
+import helix_temporal
 from helix_temporal import activities
 from helix_temporal.settings import Limits, Settings, Timeouts
 from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name
@@ -44,6 +46,21 @@ def test_the_snippet_of_the_readme_is_short() -> None:
     """Fifteen lines are read, thirty are not."""
     (snippet,) = blocks(README, "python")
     assert len([line for line in snippet.splitlines() if line.strip()]) <= 15
+
+
+def test_programs_import_from_the_first_door_what_it_has() -> None:
+    """Readers copy the imports: a second path to a name makes them wonder which one is meant."""
+    snippets = [(name(page), block) for page in PAGES for block in blocks(page, "python")]
+    files = [(name(path), path.read_text()) for path in sorted(ROOT.glob("examples/**/*.py"))]
+    around = [
+        f"{where}: {alias.name} from {node.module}"
+        for where, code in [*snippets, *files]
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("helix_temporal.")
+        for alias in node.names
+        if alias.name in helix_temporal.__all__
+    ]
+    assert around == []
 
 
 def test_programs_print_something_of_a_turn_without_an_answer() -> None:

@@ -44,7 +44,7 @@ def epoch_fence(shop: Shop) -> Iterator[None]:
 
     def refusal(header: HotHeader, epoch: int) -> HelixError | None:
         closed = header.epoch == epoch and (header.closed or header.deleted)
-        return hot_rules.fenced(header, epoch) if closed else None
+        return hot_rules.fenced_record_error(header, epoch) if closed else None
 
     with _all(
         patch.object(hot_rules, "refusal", refusal),

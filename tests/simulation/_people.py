@@ -6,9 +6,9 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ExitReason, SuspendedTurn
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.waiting import INTERRUPTED, SubmitInput
+from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.opening import reopen
 from helix_temporal.workflows.turn import TurnResult
-from helix_temporal.workflows.waiting import Waits
 from tests.simulation._session import Session, SimCalls, head_of
 from tests.simulation._world import World
 

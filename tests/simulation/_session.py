@@ -19,8 +19,8 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
-from helix_temporal.workflows.inbox import Entry, Inbox
 from helix_temporal.workflows.opening import Conversation
 from tests.simulation._temporal import Temporal
 from tests.simulation._worker import Worker

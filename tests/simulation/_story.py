@@ -22,12 +22,12 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
-from helix_temporal.workflows.inbox import Entry, Inbox
 from helix_temporal.workflows.opening import Conversation, open_conversation, opens_again
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.waiting import Waits
 from tests.simulation._loop import settle
 from tests.simulation._people import People
 from tests.simulation._session import THREAD, Session, SimCalls, head_of, resumed

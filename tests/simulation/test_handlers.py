@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 
+from helix_temporal.session.inbox import Inbox
 from helix_temporal.workflows import handlers, session
-from helix_temporal.workflows.inbox import Inbox
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400

@@ -22,9 +22,9 @@ from helix_temporal.models.waiting import (
     SubmitInput,
     WaitingCall,
 )
+from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.opening import Conversation
 from helix_temporal.workflows.turn import Turn
-from helix_temporal.workflows.waiting import Waits
 
 FACTS = AgentFacts(name="a", max_steps=3)
 ASKED = Head(position=2, last_id="asked")

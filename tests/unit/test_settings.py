@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.settings import Settings, Timeouts, sentinel_address
+from helix_temporal.settings import Settings, Timeouts
 
 
 def test_the_defaults_alone_are_valid() -> None:

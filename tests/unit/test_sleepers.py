@@ -4,7 +4,7 @@ import pytest
 
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.waiting import ChildWait, PendingCall, RoutedSubmit, SubmitInput
-from helix_temporal.workflows.waiting import OpenCalls, Sleepers
+from helix_temporal.session.waiting import OpenCalls, Sleepers
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

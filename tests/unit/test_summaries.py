@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import (
     Agent,

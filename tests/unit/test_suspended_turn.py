@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from helix_temporal.activities import Payloads, Stepper
 from helix_temporal.activities._suspensions import results_behind, suspended_turn
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.errors import HeadMovedError, StoreUnavailableError
 from helix_temporal.models.messages import Message, ToolCall, are_left_out, to_record

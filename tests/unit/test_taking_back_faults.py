@@ -30,6 +30,7 @@ from helix_temporal.models.steps import (
     RunStepInput,
     StepInput,
 )
+from helix_temporal.session.inbox import Inbox
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -37,7 +38,6 @@ from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.handlers import PendingRewind, carry_out
-from helix_temporal.workflows.inbox import Inbox
 from helix_temporal.workflows.opening import Conversation, reopen
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))

@@ -9,7 +9,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, SessionActivities, Stepper, ToolRunner
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
@@ -29,13 +29,13 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import SubmitInput
+from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.opening import Conversation
 from helix_temporal.workflows.turn import Turn, TurnResult
-from helix_temporal.workflows.waiting import Waits
 
 
 class ResetError(Exception):

@@ -1,6 +1,6 @@
 """Which of a session's values are the application's to write."""
 
-from helix_temporal.workflows.values import Known, taken
+from helix_temporal.session.values import Known, taken
 
 
 def test_only_what_the_application_changed_is_written() -> None:

@@ -17,7 +17,7 @@ from helix_temporal.models.waiting import (
     WaitingCall,
     check_outcome,
 )
-from helix_temporal.workflows.waiting import Waits
+from helix_temporal.session.waiting import Waits
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from helix_temporal.activities.standing_step import parse_state
+from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, Compaction, ModelRequest, ModelResponse
 from helix_temporal.client import SessionClient, SessionHandle
 from helix_temporal.devstack import S3Endpoint

@@ -113,7 +113,7 @@ def heading_size(first: bytes, where: str) -> int:
     """
     if found := _FIRST.fullmatch(first):
         return FIRST_LINE + int(found[1])
-    if other := _OTHER_FORMAT.match(first):
+    if (other := _OTHER_FORMAT.match(first)) and other[1] != b"1":
         raise UnsupportedFormatError(
             f"{where} has format {other[1].decode()}, this version reads 1; upgrade helix_temporal"
         )

@@ -23,6 +23,7 @@ import orjson
 from helix_temporal.errors import InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.base import dumps
 from helix_temporal.models.ids import encode_id
+from helix_temporal.models.states import is_past
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.stores.file._disk import TEMPORARY, Disk
 from helix_temporal.stores.streams.rules import (
@@ -139,7 +140,7 @@ class StreamFile:
 
     def _expired(self, now: int, ttl: float | None) -> bool:
         head = self._log.head
-        return head is not None and ttl is not None and now >= head.updated_at + ttl * 1000
+        return head is not None and ttl is not None and is_past(head.updated_at + ttl * 1000, now)
 
     def _forget(self) -> None:
         self._log = StreamLog()

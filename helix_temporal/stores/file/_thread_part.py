@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, StoreCorruptError, UnsupportedFormatError
 from helix_temporal.models.records import pack, unpack
+from helix_temporal.models.states import is_past
 from helix_temporal.stores.file._format import Facts, Part, Parts
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.threads.operations import HeldThread
@@ -44,8 +45,7 @@ def thread_in(parts: Parts, now: float) -> HeldThread | None:
 
 def expired(facts: Facts, now: float) -> bool:
     """Whether a thread with this part's header counts as gone."""
-    expires_at = facts.get("expires_at")
-    return expires_at is not None and expires_at <= now
+    return is_past(facts.get("expires_at"), now)
 
 
 def _plain(value: Any) -> Any:

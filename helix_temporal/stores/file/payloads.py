@@ -7,6 +7,7 @@ from typing import Final
 import orjson
 
 from helix_temporal.models.base import dumps
+from helix_temporal.models.states import is_past
 from helix_temporal.stores.file._documents import Change, Documents
 from helix_temporal.stores.file._format import Facts, Part, Parts
 
@@ -61,7 +62,7 @@ class FilePayloads:
         return Change(None, {} if gone else None)
 
     def _expired(self, facts: Facts) -> bool:
-        return bool(facts["expires_at"] <= self._clock())
+        return is_past(facts["expires_at"], self._clock())
 
 
 def _id(thread_id: str, key: str) -> str:

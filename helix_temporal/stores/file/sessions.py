@@ -5,7 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from helix_temporal.errors import HelixError, InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import (
+    HelixError,
+    InvalidIdError,
+    InvalidRequestError,
+    StoreCorruptError,
+    ThreadNotFoundError,
+    UnsupportedFormatError,
+)
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.file._documents import Change, Documents, Listed
 from helix_temporal.stores.file._format import Part, Parts
@@ -24,6 +31,8 @@ from helix_temporal.stores.sessions import operations as ops
 from helix_temporal.stores.threads import operations
 
 _STATE_ONLY: Final = Wanted()
+_ITS_OWN: Final = (StoreCorruptError, UnsupportedFormatError, InvalidIdError)
+"""What is wrong with one document, not with the directory."""
 _log = logging.getLogger(__name__)
 
 
@@ -130,10 +139,16 @@ class FileSessions:
         """See `SessionRecords.purge_operations`."""
         gone = 0
         async for listed in self._documents.entries():
+            if listed.problem is not None:
+                _keeps_operations(listed.id, listed.problem)
+                continue
             oldest = listed.headers.get(SESSION, {}).get("oldest_operation")
             if oldest is None or oldest >= before:
                 continue
-            gone += await self._purge(listed.id, before, limit - gone)
+            try:
+                gone += await self._purge(listed.id, before, limit - gone)
+            except _ITS_OWN as error:
+                _keeps_operations(listed.id, error)
             if gone >= limit:
                 break
         return gone
@@ -184,3 +199,8 @@ def _known(listed: Listed) -> ListedRow | None:
     except HelixError as error:
         _log.warning("session %r is left out of a list: %s", listed.id, error)
         return None
+
+
+def _keeps_operations(session_id: str, error: HelixError) -> None:
+    """Name a damaged document; it keeps its operations, and nobody else does."""
+    _log.warning("session %r keeps its old operations: %s", session_id, error)

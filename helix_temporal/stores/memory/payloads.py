@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from helix_temporal.models.states import is_past
+
 
 class MemoryPayloads:
     """`PayloadStore` in a dict; what has expired goes when it is next asked for.
@@ -22,7 +24,7 @@ class MemoryPayloads:
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """See `PayloadStore.get_payload`."""
         expires_at, data = self._payloads.get((thread_id, key), (0.0, b""))
-        if expires_at > self._clock():
+        if not is_past(expires_at, self._clock()):
             return data
         self._payloads.pop((thread_id, key), None)
         return None

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from helix_temporal.models.states import is_past
 from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StreamLimits, StreamStatus
 from helix_temporal.stores.streams.reader import News
 from helix_temporal.stores.streams.rules import Batch, Change, Refused, StreamLog, View, Written
@@ -94,7 +95,9 @@ class MemoryStreams(Streams):
 
     def _log(self, stream_id: str) -> StreamLog | None:
         log, ttl = self._logs.get(stream_id), self.limits.ttl
-        if log is None or log.head is None or ttl is None or self._now() < log.head.updated_at + ttl * 1000:
+        if log is None or log.head is None or ttl is None:
+            return log
+        if not is_past(log.head.updated_at + ttl * 1000, self._now()):
             return log
         self._forget(stream_id)
         return None

@@ -1,15 +1,25 @@
 """Lists of sessions: the filters that are given become conditions; no text of a caller is ever in SQL."""
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.base import dumps
 from helix_temporal.models.records import head_after
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.models.store_calls import (
+    DueSession,
+    ExpiredSession,
+    SessionPage,
+    SessionQuery,
+    SessionSummary,
+    Unset,
+)
 from helix_temporal.stores.checksums import checked, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
@@ -30,6 +40,9 @@ from helix_temporal.stores.protocols.session_records import (
 )
 from helix_temporal.stores.threads import fences
 
+logger = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+
 _COLUMNS: Final = (
     "session_id, agent_type, user_id, status, version, step_count, tags, parent_session_id, expires_at, "
     "created_at, updated_at"
@@ -37,7 +50,7 @@ _COLUMNS: Final = (
 
 
 async def list_sessions(on: PostgresExecutor, prefix: str, query: SessionQuery) -> SessionPage:
-    """See `SessionRecords.list_sessions`."""
+    """See `SessionRecords.list_sessions`; a damaged row is counted and left out."""
     conditions, arguments = _conditions(query)
     where = " AND ".join(conditions)
     total: int = await on.fetchval(f'SELECT count(*) FROM "{prefix}states" WHERE {where}', *arguments)  # noqa: S608
@@ -56,16 +69,35 @@ async def list_sessions(on: PostgresExecutor, prefix: str, query: SessionQuery) 
         f"ORDER BY {field} {direction}, session_id {direction} LIMIT ${at - 1} OFFSET ${at}",
         *arguments,
     )
-    found = tuple(SessionSummary.model_validate(dict(row)) for row in rows[: query.limit])
     more = len(rows) > query.limit
+    last = rows[query.limit - 1] if more else None
     return SessionPage(
-        sessions=found,
+        sessions=tuple(_sound(rows[: query.limit], SessionSummary)),
         total=total,
         offset=query.offset,
         limit=query.limit,
         has_more=more,
-        next_cursor=encode_cursor(scope, getattr(found[-1], field), found[-1].session_id) if more else None,
+        next_cursor=None if last is None else encode_cursor(scope, last[field], last["session_id"]),
     )
+
+
+def _sound(rows: Sequence[Any], model: type[M]) -> list[M]:
+    """What a list shows of rows; a damaged one is named in the log, and keeps no other from the list.
+
+    Its session's next commit writes its columns anew.
+    """
+    found: list[M] = []
+    for row in rows:
+        try:
+            found.append(model.model_validate(dict(row)))
+        except ValidationError as error:
+            columns = ", ".join(sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]}))
+            logger.warning(
+                "session %r is left out of a list: its %s in PostgreSQL is damaged",
+                row["session_id"],
+                columns,
+            )
+    return found
 
 
 def _conditions(query: SessionQuery) -> tuple[list[str], list[Any]]:
@@ -412,17 +444,28 @@ class PostgresSessions:
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
         """See `SessionRecords.list_expired`."""
-        at, session_id = after or (None, None)
-        rows = await self._adapter.fetch(self._queries["session_expired"], before, limit, at, session_id)
-        return tuple(ExpiredSession.model_validate(dict(row)) for row in rows)
+        return tuple(await self._timed(ExpiredSession, "session_expired", "expires_at", before, limit, after))
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[tuple[int, str], ...]:
         """See `SessionRecords.list_due`."""
-        at, session_id = after or (None, None)
-        rows = await self._adapter.fetch(self._queries["session_due"], before, limit, at, session_id)
-        return tuple((row["due_at"], row["session_id"]) for row in rows)
+        found = await self._timed(DueSession, "session_due", "due_at", before, limit, after)
+        return tuple((each.due_at, each.session_id) for each in found)
+
+    async def _timed(
+        self, model: type[M], name: str, column: str, before: int, limit: int, after: tuple[int, str] | None
+    ) -> list[M]:
+        """The first ``limit`` that are sound: a shorter page would be the last one."""
+        found: list[M] = []
+        while (wanted := limit - len(found)) > 0:
+            at, session_id = after or (None, None)
+            rows = await self._adapter.fetch(self._queries[name], before, wanted, at, session_id)
+            found += _sound(rows, model)
+            if len(rows) < wanted:
+                break
+            after = rows[-1][column], rows[-1]["session_id"]
+        return found
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
         """See `SessionRecords.list_cleanup_pending`."""

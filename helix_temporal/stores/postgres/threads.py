@@ -256,7 +256,7 @@ class PostgresThreads:
                 if not replace:
                     return there
                 if there.epoch > header.epoch:
-                    raise fences.fenced(there, header.epoch)
+                    raise fences.fenced_record_error(there, header.epoch)
                 if there.epoch == header.epoch:
                     if await self._outdates(on, there, header.head):
                         return there
@@ -334,7 +334,7 @@ class PostgresThreads:
 
         async def work(on: PostgresExecutor, header: HotHeader) -> None:
             if header.epoch > epoch:
-                raise fences.fenced(header, epoch)
+                raise fences.fenced_record_error(header, epoch)
             await on.execute(self._queries["thread_delete"], thread_id)
 
         await self._with_locked(thread_id, work)

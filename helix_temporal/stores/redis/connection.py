@@ -17,6 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from helix_temporal._setting_rules import SentinelAddress, is_sentinel, sentinel_address
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -25,7 +26,6 @@ from helix_temporal.errors import (
     UnsupportedServerError,
 )
 from helix_temporal.models.ids import decode_id, encode_id
-from helix_temporal.settings import SentinelAddress, is_sentinel, sentinel_address
 from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.checksums import damaged
 from helix_temporal.stores.redis._deadlines import Deadlines

@@ -1,10 +1,12 @@
 """Sessions in Redis or Valkey: a hash and a sorted set a session, in its thread's slot, and one index."""
 
+import logging
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
 from helix_temporal.errors import (
+    HelixError,
     InvalidConfigError,
     InvalidIdError,
     InvalidRequestError,
@@ -32,6 +34,8 @@ _VIEW: Final = assembled("session_view", "_record", "_session")
 _COMMIT: Final = assembled("session_commit", "_record", "_session", append_step="append")
 _PAGE: Final = assembled("session_page", "_record", "_session")
 _KNOWN: Final = assembled("session_known", "_record", "_session")
+
+logger = logging.getLogger(__name__)
 
 _STATE_ONLY: Final = Wanted()
 _AT_ONCE: Final = 1_000
@@ -165,10 +169,7 @@ class RedisSessions:
         while gone < limit and (found := await self._index.with_operations(before, after=last)):
             last = found[-1][0]
             for _, session_id in found:
-                removed = _AT_ONCE
-                while removed == _AT_ONCE and gone < limit:
-                    removed = await self._purge(session_id, before, min(_AT_ONCE, limit - gone))
-                    gone += removed
+                gone += await self._purge_one(session_id, before, limit - gone)
         return gone
 
     async def rebuild_index(self) -> int:
@@ -213,6 +214,19 @@ class RedisSessions:
 
     async def _known(self, session_id: str) -> Known | None:
         return (await self._ask(session_id, b"(", 0))[0]
+
+    async def _purge_one(self, session_id: str, before: int, limit: int) -> int:
+        """How many went; a damaged session is named in the log, and keeps its own and nobody else's."""
+        gone, removed = 0, _AT_ONCE
+        try:
+            while removed == _AT_ONCE and gone < limit:
+                removed = await self._purge(session_id, before, min(_AT_ONCE, limit - gone))
+                gone += removed
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            logger.warning("session %r keeps its old operations: %s", session_id, error)
+        return gone
 
     async def _purge(self, session_id: str, before: int, limit: int) -> int:
         known, removed = await self._ask(session_id, b"(oo" + session_index.order_bytes(before), limit)

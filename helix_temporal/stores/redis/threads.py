@@ -309,8 +309,8 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
 def refused(reply: Reply, epoch: int) -> HelixError | None:
     """Why the record refuses this epoch, if it does."""
     if reply.status == "F":
-        return fences.fenced(reply.header, epoch)
-    return fences.behind(reply.header, epoch) if reply.status == "B" else None
+        return fences.fenced_record_error(reply.header, epoch)
+    return fences.stale_record_error(reply.header, epoch) if reply.status == "B" else None
 
 
 _DIRECT_BYTES: Final = 256 * 1024
@@ -424,7 +424,7 @@ class RedisThreads:
         reply = self._reply(answer, thread_id)
         assert reply is not None
         if reply.status == "F":
-            raise fences.fenced(reply.header, header.epoch)
+            raise fences.fenced_record_error(reply.header, header.epoch)
         return reply.header
 
     async def evict(
@@ -482,7 +482,7 @@ class RedisThreads:
         """See `HotTier.drop`."""
         reply = await self._run(scripts.DROP, thread_id, epoch)
         if reply is not None:
-            raise fences.fenced(reply.header, epoch)
+            raise fences.fenced_record_error(reply.header, epoch)
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""

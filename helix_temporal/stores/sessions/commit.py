@@ -15,6 +15,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
+from helix_temporal.models.base import only_set
 from helix_temporal.models.checkpoints import (
     CheckpointId,
     CheckpointMeta,
@@ -219,7 +220,7 @@ def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[s
     check_version(stored, request.expected)
     _check_place(stored, given)
     names = ("head", "status", "failure_reason", "error", "output", "agent_type")
-    changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    changes = only_set(**{name: getattr(given, name) for name in names})
     custom, warnings = merged(stored.custom_state, given.merge or MergeChanges())
     changes |= {"custom_state": custom, "step_count": stored.step_count + given.steps}
     return next_version(stored, stored, seen.now, **changes), warnings

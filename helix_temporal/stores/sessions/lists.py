@@ -1,9 +1,10 @@
 """Lists over all sessions, and tool calls that a client or a person answers."""
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
-from helix_temporal.errors import SessionNotFoundError, TooLargeError
+from helix_temporal.errors import HelixError, SessionNotFoundError, StoreUnavailableError, TooLargeError
 from helix_temporal.models.base import canonical
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import (
@@ -27,11 +28,14 @@ from helix_temporal.models.store_calls import (
     SessionQuery,
 )
 from helix_temporal.models.waiting import check_outcome
+from helix_temporal.session.answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, Base
 from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest
+
+logger = logging.getLogger(__name__)
 
 
 def check_submission(submission: ToolResultSubmission) -> None:
@@ -62,18 +66,15 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     """
     state, name = seen.present, submission.tool_call_id
     check_not_expired(state, seen.now)
-    completed = state.completed_client_tool_calls.get(name)
-    if completed is not None and completed.outcome == "expired":
-        return Decision(Submission(status="expired"))
-    if completed is not None:
-        return Decision(Submission(status="already_completed", completed_at=completed.completed_at))
     call = state.pending_client_tool_calls.get(name)
-    if call is None:
-        return Decision(Submission(status="not_pending"))
-    if call.response is not None:
-        return Decision(Submission(status="already_completed", completed_at=call.responded_at))
-    if is_past(call.deadline_at, seen.now):
-        return Decision(Submission(status="expired"))
+    refusal = refuse_answer(
+        _first_answer(state, name),
+        is_known=call is not None,
+        deadline=call.deadline_at if call else None,
+        now=seen.now,
+    )
+    if refusal is not None or call is None:
+        return Decision(refusal or Submission(status="not_pending"))
     check_outcome(name, call.kind, submission.response.outcome)
     answered = call.model_copy(update={"response": submission.response, "responded_at": seen.now})
     marker = CompletedClientToolCall(
@@ -88,6 +89,17 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
     )
     taken = Submission(status="submitted", completed_at=seen.now, new_version=after.version)
     return Decision(taken, after)
+
+
+def _first_answer(state: SessionState, tool_call_id: str) -> FirstAnswer | None:
+    """How the call was answered; also where the turn has not taken the answer yet."""
+    completed = state.completed_client_tool_calls.get(tool_call_id)
+    if completed is not None:
+        return FirstAnswer(completed.outcome, completed.completed_at)
+    call = state.pending_client_tool_calls.get(tool_call_id)
+    if call is None or call.response is None:
+        return None
+    return FirstAnswer(call.response.outcome, call.responded_at)
 
 
 def expired(state: SessionState, now: int) -> list[OwnedPendingCall]:
@@ -157,12 +169,22 @@ class ListsPart(Base):
         while len(found) < limit:
             due = await self._loop.records.list_due(before, limit=limit, after=after)
             for _, session_id in due:
-                state = (await self._see(session_id)).state
-                found += [] if state is None else expired(state, now)
+                found += await self._expired_of(session_id, now)
             if len(due) < limit:
                 break
             after = due[-1]
         return found[:limit]
+
+    async def _expired_of(self, session_id: str, now: int) -> list[OwnedPendingCall]:
+        """Those of one session; a damaged one is named in the log, and keeps nobody from the others."""
+        try:
+            state = (await self._see(session_id)).state
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            logger.warning("session %r: its expired calls are left out: %s", session_id, error)
+            return []
+        return [] if state is None else expired(state, now)
 
     async def list_due(
         self, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None

@@ -28,6 +28,7 @@ from helix_temporal.stores.protocols.session_records import (
     Wanted,
 )
 from helix_temporal.stores.sessions.decisions import Call, Decision, Done, Seen, adapter, decode, encode
+from helix_temporal.stores.threads.fences import fenced_error
 
 MAX_BYTES: Final = 64 * 1024
 """Of one session's state and records; larger ones are looked at."""
@@ -369,13 +370,9 @@ def check_fence(seen: Seen, call: Call) -> None:
     Raises:
         FencedError: A higher epoch has written.
     """
-    if call.epoch is not None and call.epoch < seen.view.max_epoch:
-        raise FencedError(
-            f"session {call.session_id!r}: epoch {seen.view.max_epoch} has written, {call.epoch} is out",
-            session_id=call.session_id,
-            held=call.epoch,
-            current=seen.view.max_epoch,
-        )
+    current = seen.view.max_epoch
+    if call.epoch is not None and call.epoch < current:
+        raise fenced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
 
 
 async def _pause(number: int) -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from helix_temporal.errors import InvalidRequestError, RemoteClientToolUnsupportedError, SessionNotFoundError
+from helix_temporal.models.base import only_set
 from helix_temporal.models.checkpoints import (
     NewRun,
     Run,
@@ -133,8 +134,7 @@ def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
         raise InvalidRequestError(
             f"run {run_id!r} is {before.status.value}; it cannot become {status.value}", run_id=run_id
         )
-    given: dict[str, Any] = {name: getattr(change, name) for name in RunChange.model_fields}
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = only_set(**{name: getattr(change, name) for name in RunChange.model_fields})
     if before.status.live and not status.live:
         fields["ended_at"] = seen.now
     after = before.model_copy(update=fields)

@@ -13,7 +13,8 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import EMPTY, Epoch, Head, Kind, Record
+from helix_temporal.models.records import EMPTY, Epoch, Head, Record
+from helix_temporal.models.rows import check_split
 from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
 from helix_temporal.stores.protocols.hot import HotHeader
@@ -217,10 +218,9 @@ class Threads:
             raise HeadMovedError(f"session {session_id!r}: its thread was cut meanwhile; look again")
         before = around[0] if position else None
         after = around[1 if position else 0 :]
-        if (before and before.kind == Kind.CALLS and after) or (after and after[0].kind == Kind.RESULT):
-            raise InvalidRequestError(
-                f"session {session_id!r}: position {position} is between a tool call and its result"
-            )
+        if after:
+            # At its end nothing is cut off: a thread may stop after a call, as version 1 left some.
+            check_split(f"session {session_id!r}", position, before and before.kind, after[0].kind)
         return Head(position=position, last_id=before.id if before else "")
 
     async def joined(self, seen: Seen) -> Standing:

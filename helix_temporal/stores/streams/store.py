@@ -19,7 +19,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     StreamClosedError,
 )
-from helix_temporal.models.base import check_json, dumps
+from helix_temporal.models.base import check_json, dumps, only_set
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import (
@@ -103,7 +103,7 @@ class Streams(ABC):
         validate_id(stream_id, "stream id")
         if attempt < 1 or (attempt > 1 and step_id is None):
             raise InvalidRequestError(f"attempt {attempt} of step {step_id!r}: from 1, and above 1 of a step")
-        stamp = {"agent_id": agent_id} | ({} if agent_type is None else {"agent_type": agent_type})
+        stamp = {"agent_id": agent_id} | only_set(agent_type=agent_type)
         writer = Writing(
             lambda batch: self._append_or_restore(batch, reached),
             uuid.uuid4().hex,

@@ -24,7 +24,7 @@ from helix_temporal.stores.protocols.hot import (
     Rebase,
     StepAppend,
 )
-from helix_temporal.stores.protocols.threads import Create, OpenThread, Reopen
+from helix_temporal.stores.protocols.threads import Create, ForkThread, OpenThread, Reopen
 
 
 def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> None:
@@ -34,19 +34,21 @@ def check_hot_epoch(header: HotHeader, epoch: int, *, closing: bool = False) -> 
         FencedError: The record's epoch is higher, or this one is closed.
         HeadMovedError: It is lower: the record is from before the caller's open.
     """
-    if header.epoch > epoch:
-        raise FencedError(
-            f"thread {header.thread_id!r}: epoch {header.epoch} has it, {epoch} is out",
-            held=epoch,
-            current=header.epoch,
-        )
+    check_epoch(f"thread {header.thread_id!r}", header.epoch, epoch)
     if header.epoch < epoch:
-        raise HeadMovedError(
-            f"thread {header.thread_id!r}: the record has epoch {header.epoch}, opened was {epoch}; "
-            "open it again"
-        )
+        raise stale_record_error(header, epoch)
     if header.closed and not closing:
-        raise FencedError(f"thread {header.thread_id!r}: epoch {epoch} is closed")
+        raise closed_epoch_error(header.thread_id, epoch)
+
+
+def check_epoch(thread: str, current: int, held: int) -> None:
+    """Refuse a caller that a newer one has replaced.
+
+    Raises:
+        FencedError: ``current``, the epoch that has ``thread``, is higher than the caller's.
+    """
+    if current > held:
+        raise fenced_error(thread, current, held)
 
 
 def check_existence(request: OpenThread, *, exists: bool) -> None:
@@ -85,6 +87,37 @@ def check_adapter(request: OpenThread, adapter: str) -> None:
         )
 
 
+def check_rewind(request: OpenThread, position: int, committed: int) -> None:
+    """Refuse to rewind beyond the finished turns.
+
+    Raises:
+        InvalidRequestError: Fewer messages are committed.
+    """
+    if position > committed:
+        raise InvalidRequestError(
+            f"thread {request.thread_id!r}: rewind to {position}, but only {committed} are committed"
+        )
+
+
+def other_message_error(request: OpenThread, position: int) -> HeadMovedError:
+    """The error for a rewind to a message that does not stand there."""
+    return HeadMovedError(f"thread {request.thread_id!r}: position {position} has another message")
+
+
+def fork_position(request: ForkThread, committed: int) -> int:
+    """Where a fork cuts its source, by default behind the last finished turn.
+
+    Raises:
+        InvalidRequestError: Fewer messages are committed.
+    """
+    position = committed if request.at is None else request.at
+    if not 0 <= position <= committed:
+        raise InvalidRequestError(
+            f"thread {request.source_id!r}: fork at {position}, but {committed} are committed"
+        )
+    return position
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where an open cuts, and where its caller goes on.
@@ -114,22 +147,37 @@ def kept_after_known(reopen: Reopen, after: Sequence[Record], committed: int) ->
     return None if after and begins else 0
 
 
-def taken(request: OpenThread, epoch: int) -> FencedError:
-    """The error for an open that a higher epoch, or an equal one of another owner, came before."""
-    return FencedError(
-        f"thread {request.thread_id!r}: epoch {epoch} has it, {request.epoch} comes too late",
-        held=request.epoch,
-        current=epoch,
-    )
-
-
 _ANSWERS: Final = Kind.ANSWER + Kind.CALLS
 
 
 # ---- errors, worded once ----------------------------------------------------------------------------
 
 
-def fenced(header: HotHeader, epoch: int) -> FencedError:
+def fenced_error(thread: str, current: int, held: int, then: str = "is out", **facts: str) -> FencedError:
+    """The error for a caller whose place a newer one has taken.
+
+    Args:
+        thread: What it wanted to write, as the error names it: ``thread 'x'`` or ``session 'x'``.
+        current: The epoch that has it.
+        held: The caller's.
+        then: What becomes of the caller's epoch.
+        facts: What else the error knows.
+    """
+    text = f"{thread}: epoch {current} has it, {held} {then}"
+    return FencedError(text, **facts, held=held, current=current)
+
+
+def late_open_error(request: OpenThread, epoch: int) -> FencedError:
+    """The error for an open that a higher epoch, or an equal one of another owner, came before."""
+    return fenced_error(f"thread {request.thread_id!r}", epoch, request.epoch, "comes too late")
+
+
+def closed_epoch_error(thread_id: str, epoch: int) -> FencedError:
+    """The error for a caller that has closed its epoch, or whose epoch was closed for it."""
+    return FencedError(f"thread {thread_id!r}: epoch {epoch} is closed")
+
+
+def fenced_record_error(header: HotHeader, epoch: int) -> FencedError:
     """The record belongs to a newer epoch, or this one is closed or deleted."""
     if header.epoch > epoch:
         why = f"epoch {header.epoch} has opened it"
@@ -145,7 +193,7 @@ def fenced(header: HotHeader, epoch: int) -> FencedError:
     )
 
 
-def behind(header: HotHeader, epoch: int) -> HeadMovedError:
+def stale_record_error(header: HotHeader, epoch: int) -> HeadMovedError:
     """The record is older than the caller's open: it was rolled back."""
     return HeadMovedError(
         f"thread {header.thread_id!r} is hot with epoch {header.epoch}, opened with {epoch}: "
@@ -259,8 +307,8 @@ def _contradiction(header: HotHeader, found: str) -> None:
 def refusal(header: HotHeader, epoch: int) -> HelixError | None:
     """Why this epoch may not write, or None."""
     if header.epoch > epoch or (header.epoch == epoch and (header.closed or header.deleted)):
-        return fenced(header, epoch)
-    return behind(header, epoch) if header.epoch < epoch else None
+        return fenced_record_error(header, epoch)
+    return stale_record_error(header, epoch) if header.epoch < epoch else None
 
 
 def id_before(header: HotHeader, records: Sequence[Record], position: int) -> str | None:

@@ -7,13 +7,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import (
     FencedError,
-    HeadMovedError,
-    InvalidRequestError,
     StoreUnavailableError,
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
+from helix_temporal.models.rows import check_split
 from helix_temporal.stores.paging import Bounds, check_page, finish_page
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
@@ -48,11 +47,15 @@ from helix_temporal.stores.protocols.threads import (
 from helix_temporal.stores.threads.fences import (
     Place,
     check_adapter,
+    check_epoch,
     check_existence,
     check_hot_epoch,
+    check_rewind,
     check_same_owner,
+    fork_position,
     kept_after_known,
-    taken,
+    late_open_error,
+    other_message_error,
 )
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
@@ -129,7 +132,7 @@ class HotThreads:
             header = snapshot.header if snapshot else None
             if header is not None and header.epoch >= request.epoch:
                 if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
-                    raise taken(request, header.epoch)
+                    raise late_open_error(request, header.epoch)
                 return header
             changed = await self.hot.rebase(self._change(request, snapshot, origin))
             if changed is not None:
@@ -279,12 +282,7 @@ class HotThreads:
             old = await self.hot.header(thread_id)
             if old is None or old.deleted:
                 return
-            if old.epoch > epoch:
-                raise FencedError(
-                    f"thread {thread_id!r}: epoch {old.epoch} has it, {epoch} is out",
-                    held=epoch,
-                    current=old.epoch,
-                )
+            check_epoch(f"thread {thread_id!r}", old.epoch, epoch)
             tombstone = HotHeader(thread_id, epoch, old.owner, closed=True, deleted=True)
             if await self.hot.rebase(Rebase((old.epoch, old.head), tombstone, keep=0)) is not None:
                 return
@@ -356,18 +354,12 @@ def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> Place:
 
 
 def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
-    header = snapshot.header
-    if request.rewind_to is not None:
-        if request.rewind_to.position > header.committed:
-            raise InvalidRequestError(
-                f"thread {request.thread_id!r}: rewind to {request.rewind_to.position}, but only "
-                f"{header.committed} are committed"
-            )
-        if not _holds(snapshot, request.rewind_to):
-            raise HeadMovedError(
-                f"thread {request.thread_id!r}: position {request.rewind_to.position} has another message"
-            )
-        return request.rewind_to
+    header, to = snapshot.header, request.rewind_to
+    if to is not None:
+        check_rewind(request, to.position, header.committed)
+        if not _holds(snapshot, to):
+            raise other_message_error(request, to.position)
+        return to
     # One that was closed was cancelled, or failed: nobody was told that it waits.
     asks = request.keeps is not None and not header.closed
     kept = request.keeps(header.slice) if asks and request.keeps is not None else None
@@ -406,16 +398,10 @@ def _answer(request: ForkThread, new: OpenThread) -> ForkedThread:
 
 def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
     committed = source.header.committed
-    cut = committed if request.at is None else request.at
-    if not 0 <= cut <= committed:
-        raise InvalidRequestError(
-            f"thread {request.source_id!r}: fork at {cut}, but {committed} are committed"
-        )
-    inside = cut and source.records[cut - 1].kind == Kind.CALLS
-    if inside or (cut < committed and source.records[cut].kind == Kind.RESULT):
-        raise InvalidRequestError(
-            f"thread {request.source_id!r}: position {cut} is between a tool call and its result"
-        )
+    cut = fork_position(request, committed)
+    before = source.records[cut - 1].kind if cut else None
+    after = source.records[cut].kind if cut < committed else None
+    check_split(f"thread {request.source_id!r}", cut, before, after)
     return cut
 
 

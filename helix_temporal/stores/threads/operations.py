@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.models.states import is_past
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -39,7 +40,7 @@ class HeldThread:
 
     def expired(self, now: float) -> bool:
         """Whether it counts as gone."""
-        return self.expires_at is not None and self.expires_at <= now
+        return is_past(self.expires_at, now)
 
 
 class Outcome(NamedTuple, Generic[T_co]):
@@ -136,7 +137,7 @@ def install(
         if not replace:
             return Outcome(there, thread)
         if there.epoch > header.epoch:
-            raise fences.fenced(there, header.epoch)
+            raise fences.fenced_record_error(there, header.epoch)
         if there.epoch == header.epoch:
             if fences.outdates(there, thread.records, header.head):
                 return Outcome(there, thread)
@@ -200,7 +201,7 @@ def save_slice(
 def drop(thread: HeldThread | None, epoch: int) -> Outcome[None]:
     """See `HotTier.drop`."""
     if thread is not None and thread.header.epoch > epoch:
-        raise fences.fenced(thread.header, epoch)
+        raise fences.fenced_record_error(thread.header, epoch)
     return Outcome(None, None)
 
 

@@ -7,10 +7,12 @@ import pytest
 
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.records import Head
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.adapter import translate
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, Wanted
+from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.testing.builders import EPOCH, a_step, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
 from helix_temporal.testing.contracts._usage_base import some_tokens
@@ -95,3 +97,46 @@ def test_a_damage_that_the_server_finds_is_one(state: str) -> None:
         sqlstate = state
 
     assert isinstance(translate(FoundError(), "here"), StoreCorruptError)
+
+
+@pytest.mark.parametrize(("column", "value"), [("status", "unknown"), ("created_at", -1), ("expires_at", -5)])
+async def test_a_damaged_row_is_left_out_of_lists_and_named(
+    backend: PostgresBackend, caplog: pytest.LogCaptureFixture, column: str, value: object
+) -> None:
+    """One column had kept everybody's sessions from the list; pages go on behind it."""
+    sessions = backend.sessions
+    for name in ("a", "b", "c"):
+        await sessions.commit(change(name, created_at=5, expires_at=7, cleanup_pending=True))
+    statement = f'UPDATE "{backend.table_prefix}states" SET {column} = $1 WHERE session_id = $2'
+    await backend.adapter.execute(statement, value, "a")
+    order = OrderBy(field="created_at", direction="asc")
+    query, found = SessionQuery(limit=1, order_by=order), list[str]()
+    while True:
+        page = await sessions.list_sessions(query)
+        found += [each.session_id for each in page.sessions]
+        assert page.total == 4
+        if page.next_cursor is None:
+            break
+        query = SessionQuery(limit=1, order_by=order, cursor=page.next_cursor)
+    assert sorted(found) == ["b", "c", "s"]
+    assert f"session 'a' is left out of a list: its {column}" in caplog.text
+    # What is beside the columns is sound, and the next commit writes them anew.
+    assert (await sessions.view("a")).state is not None
+    await sessions.commit(change("a", 1))
+    assert len((await sessions.list_sessions(SessionQuery())).sessions) == 4
+
+
+async def test_a_damaged_time_stops_no_clean_up(backend: PostgresBackend) -> None:
+    """It is nobody's time: the session is left out, and all others are on the pages."""
+    store = RecordSessions(backend.sessions)
+    for name in ("a", "b", "c"):
+        await backend.sessions.commit(change(name, expires_at=7))
+    name = f'"{backend.table_prefix}states"'
+    await backend.adapter.execute(f"UPDATE {name} SET expires_at = -5, due_at = -5 WHERE session_id = 'a'")
+    await backend.adapter.execute(f"UPDATE {name} SET due_at = 5 WHERE session_id IN ('b', 'c')")
+    for look in (store.list_expired, store.list_due):
+        first = await look(limit=1)
+        assert first.next_cursor is not None
+        second = await look(limit=1, cursor=first.next_cursor)
+        assert [each.session_id for each in (*first.items, *second.items)] == ["b", "c"]
+        assert not second.has_more

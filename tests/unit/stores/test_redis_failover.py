@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
+from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.settings import sentinel_address
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis._lane import Lane
 from helix_temporal.stores.redis.connection import sentinel_pool

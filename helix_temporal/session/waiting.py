@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission, is_past
 from helix_temporal.models.waiting import (
-    DENIED,
     NO_ANSWER,
     REMEMBERED_CALLS,
     AnsweredCall,
@@ -27,6 +26,7 @@ from helix_temporal.models.waiting import (
     pending_below,
     pending_call,
 )
+from helix_temporal.session.answers import FirstAnswer, error_result, refuse_answer, result_of_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class Waits:
     def found(self, at: int, result: ToolResult) -> None:
         """A tool of the step has run."""
         before = self._known.get(at)
-        answered = {} if before is None or before.answered is None else {"answered": before.answered}
+        answered = only_set(answered=None if before is None else before.answered)
         self._known[at] = KnownCall(at=at, result=result, **answered)
 
     @property
@@ -341,22 +341,18 @@ class Waits:
         call = next((each for each in self._waiting() if each.id == request.call), None)
         # What waits again was answered in a part of the thread that is lost.
         before = self._memory.get(request.call) if call is None else self.answers().get(call.at)
-        if before is not None:
-            if before.outcome == "expired":
-                return Submission(status="expired")
-            mine = bool(request.by) and before.by == request.by
-            return Submission(status="submitted" if mine else "already_completed", completed_at=before.when)
-        if call is None:
-            return Submission(status="not_pending")
-        if is_past(call.until, now):
-            self._expire(call, now)
-            return Submission(status="expired")
-        outcome = request.outcome
-        answered = AnsweredCall(id=call.id, when=now, **_set(outcome=outcome, by=request.by))
-        # Histories of before there was "approved" have a result there.
-        runs = call.kind == "approval" and outcome in {"approved", "result"}
-        result = None if runs else _result(call, request)
-        self._know(KnownCall(at=call.at, answered=answered, **_set(result=result)))
+        first = None if before is None else FirstAnswer(before.outcome, before.when, before.by)
+        deadline = None if call is None else call.until
+        refusal = refuse_answer(first, is_known=call is not None, deadline=deadline, now=now, by=request.by)
+        if refusal is not None or call is None:
+            if first is None and call is not None:
+                self._expire(call, now)
+            return refusal or Submission(status="not_pending")
+        answered = AnsweredCall(id=call.id, when=now, **only_set(outcome=request.outcome, by=request.by))
+        result = result_of_answer(
+            call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
+        )
+        self._know(KnownCall(at=call.at, answered=answered, **only_set(result=result)))
         return Submission(status="submitted", completed_at=now)
 
     def expire(self) -> None:
@@ -373,11 +369,11 @@ class Waits:
             before = self.answers().get(call.at)
             answered = before or AnsweredCall(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
-                self._know(KnownCall(at=call.at, result=_error(why), answered=answered))
+                self._know(KnownCall(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that sleeps, which is woken to end: they would run after it.
         for at in range(len(self.turn.calls) if self.turn else 0):
             if at not in self.results() and not self.sleepers.has(at):
-                self._know(KnownCall(at=at, result=_error(why)))
+                self._know(KnownCall(at=at, result=error_result(why)))
 
     def left(self) -> float | None:
         """Seconds until the first call counts as unanswered; None if all may wait for ever."""
@@ -433,14 +429,14 @@ class Waits:
         """What the next run needs."""
         turn = self.turn and self._whole(self.turn)
         known, unsaid = tuple(self._memory.values()), tuple(self._unsaid)
-        return _set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
+        return only_set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
 
     def suspension(self) -> Suspension | None:
         """What the slice is to say of the turn, where sub-agents sleep: no step could say so."""
         if self.turn is None or not self.sleepers:
             return None
         known = {"calls": self.turn.waiting or None, "known": self.known() or None}
-        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **_set(**known))
+        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **only_set(**known))
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
@@ -467,7 +463,7 @@ class Waits:
 
     def _expire(self, call: WaitingCall, now: int) -> None:
         answered = AnsweredCall(id=call.id, outcome="expired", when=now)
-        self._know(KnownCall(at=call.at, result=_error(NO_ANSWER), answered=answered))
+        self._know(KnownCall(at=call.at, result=error_result(NO_ANSWER), answered=answered))
 
     def _know(self, call: KnownCall) -> None:
         self._known[call.at] = call
@@ -487,19 +483,3 @@ def _nothing() -> None:
 
 def _size(result: ToolResult) -> int:
     return 0 if result.parts is None else len(canonical(result.parts))
-
-
-def _result(call: WaitingCall, request: SubmitInput) -> ToolResult:
-    if request.outcome == "denied" or (call.kind == "approval" and request.outcome == "error"):
-        return _error(f"{DENIED} {request.text}".strip())
-    fields = {"parts": request.parts, "ref": request.ref, "text": request.text or None}
-    return ToolResult(**_set(**fields, is_error=True if request.outcome == "error" else None))
-
-
-def _error(text: str) -> ToolResult:
-    return ToolResult(text=text, is_error=True)
-
-
-def _set(**fields: Any) -> dict[str, Any]:
-    """Only what is there: histories stay small."""
-    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,78 @@
+"""An answer to a call that waits: whether it is taken, and what the model is given of it.  Pure.
+
+The workflow and the session store both take answers.  The rules are here, once for both.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from helix_temporal.models.base import only_set
+from helix_temporal.models.messages import ToolResult
+from helix_temporal.models.states import Submission, is_past
+from helix_temporal.models.waiting import DENIED, CallKind
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """How a call was answered.
+
+    Attributes:
+        outcome: ``expired`` if nobody answered in time.
+        when: Milliseconds since 1970.
+        by: The request that brought the answer, if it had an id.
+    """
+
+    outcome: str
+    when: int | None
+    by: str | None = None
+
+
+def refuse_answer(
+    first: FirstAnswer | None, *, is_known: bool, deadline: int | None, now: int, by: str | None = None
+) -> Submission | None:
+    """What somebody is told whose answer to a call is not taken; None if it is taken.
+
+    Args:
+        first: How the call was answered, if it was.
+        is_known: Whether such a call waits, or waited.
+        deadline: When it expires, in milliseconds since 1970; None if never.
+        now: Milliseconds since 1970.
+        by: The request that brings the answer: a repeat of the first one is told again what it was told.
+    """
+    if first is not None and first.outcome == "expired":
+        return Submission(status="expired")
+    if first is not None:
+        is_repeat = bool(by) and first.by == by
+        return Submission(status="submitted" if is_repeat else "already_completed", completed_at=first.when)
+    if not is_known:
+        return Submission(status="not_pending")
+    return Submission(status="expired") if is_past(deadline, now) else None
+
+
+def lets_tool_run(kind: CallKind, outcome: str) -> bool:
+    """Whether the answer is an approval: the tool runs, and its result is that of the call."""
+    # Histories of before there was "approved" have a result there.
+    return kind == "approval" and outcome in {"approved", "result"}
+
+
+def result_of_answer(
+    kind: CallKind,
+    outcome: str,
+    text: str,
+    *,
+    parts: list[dict[str, JsonValue]] | None = None,
+    ref: str | None = None,
+) -> ToolResult | None:
+    """What the model is given of an answer; None if the tool is to run first."""
+    if lets_tool_run(kind, outcome):
+        return None
+    if outcome == "denied" or kind == "approval":
+        return error_result(f"{DENIED} {text}".strip())
+    is_error = True if outcome == "error" else None
+    return ToolResult(**only_set(parts=parts, ref=ref, text=text or None, is_error=is_error))
+
+
+def error_result(text: str) -> ToolResult:
+    """A result that the model sees as an error."""
+    return ToolResult(text=text, is_error=True)
