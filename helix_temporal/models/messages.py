@@ -243,9 +243,6 @@ def user_message(message_id: str, text: str, **metadata: str) -> Message:
     return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
 
 
-PartType = Literal["text", "image", "file", "thinking"]
-
-
 def text(text: str, *, cache: bool = False) -> JsonObject:
     """A part of plain text."""
     return _marked({"type": "text", "text": text}, cache)

@@ -39,7 +39,7 @@ class Kind:
 
 
 _PREFIX: Final = Struct(">IcH")
-"""Length, kind and length of the id, as `pack` writes them; a loop over `encode_record` is twice as slow."""
+"""Length, kind and length of the id, before the id and the body: `pack` writes all records in one go."""
 
 
 class Record(NamedTuple):
@@ -50,14 +50,8 @@ class Record(NamedTuple):
     body: bytes
 
 
-def encode_record(record: Record) -> bytes:
-    """The record's bytes, without the length before them."""
-    identity = record.id.encode()
-    return b"".join((record.kind.encode("ascii"), len(identity).to_bytes(2, "big"), identity, record.body))
-
-
 def decode_record(data: bytes) -> Record:
-    """Inverse of `encode_record`.
+    """A record from its bytes, without the length before them.
 
     Raises:
         ArchiveCorruptError: The bytes are no record.

@@ -12,7 +12,6 @@ from helix_temporal.workflows.reads import (
     ThreadWorkflow,
 )
 from helix_temporal.workflows.session import AgentSession, SessionWorkflow
-from helix_temporal.workflows.stores import CheckpointCalls, LockCalls, SessionStoreCalls, UsageCalls
 
 WORKFLOWS = (
     SessionWorkflow,
@@ -28,21 +27,17 @@ WORKFLOWS = (
 __all__ = [
     "WORKFLOWS",
     "AgentSession",
-    "CheckpointCalls",
     "CleanupWorkflow",
     "KeepWorkflow",
-    "LockCalls",
     "LookReply",
     "LookRequest",
     "LookWorkflow",
     "SessionHooks",
-    "SessionStoreCalls",
     "SessionWorkflow",
     "SweepWorkflow",
     "ThreadReply",
     "ThreadRequest",
     "ThreadWorkflow",
-    "UsageCalls",
     "WakeWorkflow",
     "call",
 ]

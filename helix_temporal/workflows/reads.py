@@ -7,6 +7,7 @@ from temporalio import workflow
 from helix_temporal.activities.deletion import DeletionActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.sessions import SessionActivities
+from helix_temporal.activities.stores import CheckpointActivities
 from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.activities.usage import UsageActivities
@@ -39,8 +40,7 @@ from helix_temporal.models.threads import (
     ThreadInput,
 )
 from helix_temporal.models.usage import UsageEntry, UsageQuery
-from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.stores import CheckpointCalls
+from helix_temporal.workflows.calls import TemporalCalls, call
 
 
 class LookRequest(Model):
@@ -105,10 +105,7 @@ class LookWorkflow:
             found = await workflow.execute_activity_method(SessionReads.find_turn, input.find_turn, **beating)
             return LookReply(find_turn=found)
         if input.checkpoints is not None:
-            wanted = input.checkpoints
-            page = await CheckpointCalls(policy=calls.policy).list(
-                wanted.session_id, limit=wanted.limit, cursor=wanted.cursor, order=wanted.order
-            )
+            page = await call(CheckpointActivities.list, input.checkpoints, policy=calls.policy)
             return LookReply(checkpoints=page)
         if input.children is not None:
             children = await workflow.execute_activity_method(

@@ -23,7 +23,6 @@ ELSEWHERE: Final = {
     # What it answers is what it found: a repeat finds less.
     "tests/workflows/test_deletion.py": frozenset({"helix.sessions.erase"}),
     "tests/workflows/test_waking.py": frozenset({"helix.maintenance.wake"}),
-    "tests/workflows/test_streams_mirror.py": frozenset({"helix.streams.mirror"}),
 }
 """Activities whose fault points are in other tests than the kill points (tests/chaos/test_points.py)."""
 

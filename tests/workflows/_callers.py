@@ -28,7 +28,7 @@ from helix_temporal.models.threads import (
     ThreadInput,
 )
 from helix_temporal.models.usage import UsageQuery
-from helix_temporal.workflows import CheckpointCalls, call
+from helix_temporal.workflows import call
 
 QUESTION = Message(id="q", role="user", content="hello")
 ANSWER = Message(id="a", role="assistant", content="hi")
@@ -134,7 +134,7 @@ class ArchivesAtTheEnd:
 
 @workflow.defn
 class CommitsMessages:
-    """Commits a step of its own with messages, twice: by `call`, and by the typed calls."""
+    """Commits a step with messages twice, and then another one."""
 
     @workflow.run
     async def run(self, session_id: str) -> list[int]:
@@ -148,10 +148,11 @@ class CommitsMessages:
         first = await call(CheckpointActivities.commit, commit)
         assert_type(first, CommitResult)
         again = await call(CheckpointActivities.commit, commit)
-        third = await CheckpointCalls().commit(
-            session_id,
-            StepCommit(step_id="s2"),
-            StateChange(steps=1),
-            messages=[Message(id="q2", role="user", content="and now?")],
+        commit = CommitStepInput(
+            session_id=session_id,
+            step=StepCommit(step_id="s2"),
+            change=StateChange(steps=1),
+            messages=(Message(id="q2", role="user", content="and now?"),),
         )
-        return [first.head.position, again.head.position, third.head.position]
+        second = await call(CheckpointActivities.commit, commit)
+        return [first.head.position, again.head.position, second.head.position]

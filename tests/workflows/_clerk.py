@@ -1,7 +1,13 @@
-"""A user's own workflow that keeps a session, a lease and usage by typed calls; no session workflow runs."""
+"""A user's own workflow that keeps a session, a lease and usage by `call`; no session workflow runs."""
 
 from temporalio import workflow
 
+from helix_temporal.activities import (
+    CheckpointActivities,
+    LockActivities,
+    SessionStoreActivities,
+    UsageActivities,
+)
 from helix_temporal.errors import FencedError, StaleStateError
 from helix_temporal.models.base import Model
 from helix_temporal.models.checkpoints import (
@@ -20,9 +26,23 @@ from helix_temporal.models.states import (
     SessionStatus,
     StateChange,
 )
-from helix_temporal.models.store_calls import LockInfo
-from helix_temporal.models.usage import TokenCounts, TokenUsageEntry
-from helix_temporal.workflows import CheckpointCalls, LockCalls, SessionStoreCalls, UsageCalls
+from helix_temporal.models.store_calls import (
+    AcquireLockInput,
+    CommitStepInput,
+    CompareAndSetStatusInput,
+    CreateSessionInput,
+    ListCheckpointsInput,
+    LockInfo,
+    ReleaseLockInput,
+    SaveSessionInput,
+    SessionCall,
+    SessionKey,
+    StageChangesInput,
+    StartRunInput,
+    UpdateStatusInput,
+)
+from helix_temporal.models.usage import RecordUsageInput, TokenCounts, TokenUsageEntry, UsageRollupInput
+from helix_temporal.workflows import call
 
 
 class Filed(Model):
@@ -50,44 +70,45 @@ class Filed(Model):
 class Clerk:
     """Files one order."""
 
-    def __init__(self) -> None:
-        self._locks, self._usage = LockCalls(), UsageCalls()
-
     @workflow.run
     async def run(self, session_id: str) -> Filed:
-        lock = await self._locks.acquire(session_id, ttl_ms=60_000)
+        lock = await self._acquire(session_id)
         assert lock is not None
-        second = await self._locks.acquire(session_id, owner="another clerk")
-        sessions = SessionStoreCalls(epoch=lock.fencing_token)
-        first = await sessions.create(session_id, CreateSession(agent_type="clerk"))
-        wrong = await sessions.compare_and_set_status(
-            session_id, {SessionStatus.PAUSED, SessionStatus.COMPLETED}, SessionStatus.ACTIVE
+        second = await self._acquire(session_id, owner="another clerk")
+        epoch = lock.fencing_token
+        first = await call(
+            SessionStoreActivities.create,
+            CreateSessionInput(session_id=session_id, options=CreateSession(agent_type="clerk"), epoch=epoch),
         )
-        paused = await sessions.compare_and_set_status(
-            session_id, {SessionStatus.ACTIVE}, SessionStatus.PAUSED
-        )
+        elsewhere = (SessionStatus.COMPLETED, SessionStatus.PAUSED)
+        wrong = await self._set_status(session_id, elsewhere, SessionStatus.ACTIVE, epoch)
+        paused = await self._set_status(session_id, (SessionStatus.ACTIVE,), SessionStatus.PAUSED, epoch)
         assert isinstance(wrong, CasConflict)
         assert isinstance(paused, CasOk)
         try:
-            await sessions.save(session_id, first)
+            save = SaveSessionInput(session_id=session_id, state=first, epoch=epoch)
+            await call(SessionStoreActivities.save_state, save)
             stale = "taken"
         except StaleStateError as error:
             stale = type(error).__name__
         try:
-            await SessionStoreCalls(epoch=lock.fencing_token - 1).update_status(
-                session_id, SessionStatus.FAILED
-            )
+            update = UpdateStatusInput(session_id=session_id, status=SessionStatus.FAILED, epoch=epoch - 1)
+            await call(SessionStoreActivities.update_status, update)
             fenced = "taken"
         except FencedError as error:
             fenced = type(error).__name__
-        run = await sessions.start_run(session_id, NewRun(run_id=str(workflow.uuid4())))
+        start = StartRunInput(session_id=session_id, run=NewRun(run_id=str(workflow.uuid4())), epoch=epoch)
+        run = (await call(SessionStoreActivities.start_run, start)).outcome
         assert isinstance(run, RunRecorded)
-        committed, listed = await self._step(session_id, lock.fencing_token, run.run.run_id)
-        counted = await sessions.increment_resume_count(session_id)
-        snapshot = await CheckpointCalls().build_snapshot(session_id)
+        committed, listed = await self._step(session_id, epoch, run.run.run_id)
+        resumed = SessionCall(session_id=session_id, epoch=epoch)
+        counted = await call(SessionStoreActivities.increment_resume_count, resumed)
+        key = SessionKey(session_id=session_id)
+        snapshot = (await call(CheckpointActivities.snapshot, key)).snapshot
         assert snapshot is not None
         recorded = [await self._record(session_id), await self._record(session_id)]
-        rollup = await self._usage.rollup(session_id)
+        rollup = (await call(UsageActivities.rollup, UsageRollupInput(session_id=session_id))).rollup
+        release = ReleaseLockInput(key=lock.key, fencing_token=epoch)
         return Filed(
             first=first,
             wrong_status=wrong,
@@ -99,26 +120,45 @@ class Clerk:
             committed=committed,
             resumed=counted.value,
             snapshot=snapshot.checkpoint_id,
-            last=await sessions.load(session_id),
+            last=(await call(SessionStoreActivities.load, key)).state,
             taken=lock,
             second_lease=second,
-            released=await self._locks.release(lock),
+            released=(await call(LockActivities.release, release)).released,
             recorded=(recorded[0], recorded[1]),
             tokens=rollup.tokens.total if rollup else 0,
         )
 
-    async def _step(self, session_id: str, token: int, run_id: str) -> tuple[str, tuple[str, ...]]:
-        checkpoints = CheckpointCalls(epoch=token)
-        change = StagedChange(tool_call_id="call_1", merge_changes={"total": 12})
-        await checkpoints.stage(session_id, "step-1", change)
-        step = StepCommit(step_id="step-1", run_id=run_id, step_count=1)
-        ended = RunChange(status=RunStatus.COMPLETED, step_count=1)
-        result = await checkpoints.commit(session_id, step, StateChange(steps=1), run=ended)
-        page = await checkpoints.list(session_id)
+    async def _acquire(self, key: str, *, owner: str | None = None) -> LockInfo | None:
+        request = AcquireLockInput(key=key, operation_id=workflow.uuid4().hex, ttl_ms=60_000, owner=owner)
+        return (await call(LockActivities.acquire, request)).lock
+
+    async def _set_status(
+        self, session_id: str, expected: tuple[SessionStatus, ...], new: SessionStatus, epoch: int
+    ) -> CasOk | CasConflict:
+        request = CompareAndSetStatusInput(session_id=session_id, expected=expected, new=new, epoch=epoch)
+        return (await call(SessionStoreActivities.compare_and_set_status, request)).outcome
+
+    async def _step(self, session_id: str, epoch: int, run_id: str) -> tuple[str, tuple[str, ...]]:
+        stage = StageChangesInput(
+            session_id=session_id,
+            step_id="step-1",
+            change=StagedChange(tool_call_id="call_1", merge_changes={"total": 12}),
+            epoch=epoch,
+        )
+        await call(CheckpointActivities.stage, stage)
+        commit = CommitStepInput(
+            session_id=session_id,
+            step=StepCommit(step_id="step-1", run_id=run_id, step_count=1),
+            change=StateChange(steps=1),
+            run=RunChange(status=RunStatus.COMPLETED, step_count=1),
+            epoch=epoch,
+        )
+        result = await call(CheckpointActivities.commit, commit)
+        page = await call(CheckpointActivities.list, ListCheckpointsInput(session_id=session_id))
         return result.checkpoint_id, tuple(each.id for each in page.items)
 
     async def _record(self, session_id: str) -> bool:
         at = int(workflow.now().timestamp() * 1000)
         tokens = TokenCounts(prompt=2, completion=3)
         entry = TokenUsageEntry(id="1", session_id=session_id, timestamp=at, model="small", tokens=tokens)
-        return await self._usage.record(entry)
+        return (await call(UsageActivities.record, RecordUsageInput(entry=entry))).recorded

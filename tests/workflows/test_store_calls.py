@@ -1,4 +1,4 @@
-"""Typed calls of the stores: a workflow of one's own keeps a session, a lease and usage."""
+"""`call` of the stores: a workflow of one's own keeps a session, a lease and usage."""
 
 import uuid
 
@@ -71,7 +71,7 @@ async def test_usage_of_one_id_is_recorded_once(filed: Filed) -> None:
 
 
 async def test_its_history_replays(handle: WorkflowHandle[Clerk, Filed]) -> None:
-    """Calls draw ids and order sets the same way in each process, or a restarted worker gets stuck."""
+    """Calls of the stores are the same commands in each process, or a restarted worker gets stuck."""
     replayer = Replayer(workflows=[Clerk], plugins=[HelixPlugin()])
     result = await replayer.replay_workflow(await handle.fetch_history(), raise_on_replay_failure=False)
     assert result.replay_failure is None, result.replay_failure
