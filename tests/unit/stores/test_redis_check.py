@@ -179,18 +179,23 @@ UNUSED = {"storage.py"}
 """The façade's storage looks after itself."""
 
 ERROR_WORDS = {
-    *(
-        "ASK",
-        "BUSY",
-        "CLUSTERDOWN",
-        "CROSSSLOT",
-        "ERR",
-        "LOADING",
-        "MASTERDOWN",
-        "MISCONF",
-        "MOVED",
-        "NOAUTH",
-    ),
-    *("NOAUTH", "NOPERM", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS", "WRONGTYPE"),
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "ERR",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+    "WRONGPASS",
+    "WRONGTYPE",
 }
 """What the first word of a server's error may be: no commands."""
