@@ -166,7 +166,7 @@ def _unsupported(what: str, found: str, expected: str) -> ConditionalWritesUnsup
     )
 
 
-_SECONDS_PROVED: Final = 3600.0
+_PROVED_SECONDS: Final = 3600.0
 _MOST: Final = 64
 
 
@@ -201,4 +201,4 @@ async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
         _proved.pop(place, None)
         while len(_proved) >= _MOST:
             del _proved[next(iter(_proved))]
-        _proved[place] = time.monotonic() + _SECONDS_PROVED
+        _proved[place] = time.monotonic() + _PROVED_SECONDS

@@ -3,8 +3,7 @@
 import pytest
 
 from helix_temporal.backends import Backends
-from helix_temporal.blobs import probe as _probe
-from helix_temporal.blobs import probe as proved
+from helix_temporal.blobs import probe
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.errors import (
@@ -20,7 +19,7 @@ from tests.unit.blobs.test_probe import all_ignored, all_kept, server
 @pytest.fixture(autouse=True)
 def nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports of other tests' servers are used again."""
-    monkeypatch.setattr(proved, "_proved", {})
+    monkeypatch.setattr(probe, "_proved", {})
 
 
 async def start(stub: StubS3, **settings: str) -> int:
@@ -67,7 +66,7 @@ async def test_a_start_is_told_what_became_of_a_proved_place(
     stub: StubS3, monkeypatch: pytest.MonkeyPatch, status: int, code: str, error: type[Exception]
 ) -> None:
     """The proof is of the server's kind, not of its health."""
-    monkeypatch.setattr(_probe, "_SECONDS", 0.5)
+    monkeypatch.setattr(probe, "_SECONDS", 0.5)
     stub.handler, _ = server(all_kept)
     await start(stub)
     stub.handler = stub.refuse(status, code)
@@ -78,7 +77,7 @@ async def test_a_start_is_told_what_became_of_a_proved_place(
 async def test_a_proof_ends(stub: StubS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another server may stand behind the address by then."""
     stub.handler, _ = server(all_kept)
-    monkeypatch.setattr(proved, "_SECONDS", 0.0)
+    monkeypatch.setattr(probe, "_PROVED_SECONDS", 0.0)
     await start(stub)
     assert await start(stub) > 20
 
@@ -88,7 +87,7 @@ async def test_few_places_are_remembered() -> None:
     places = [ProvedPlace(None, "r", f"b{number}", None) for number in range(100)]
     for place in places:
         await prove_once(MemoryBlobs(), place)
-    assert list(proved._proved) == places[-64:]
+    assert list(probe._proved) == places[-64:]
 
 
 async def test_a_store_that_was_given_is_proved_each_time() -> None:
