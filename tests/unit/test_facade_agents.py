@@ -235,7 +235,7 @@ class Failing:
     def __init__(self, *errors: Exception) -> None:
         self.errors, self.calls = list(errors), 0
 
-    async def generate(self, _: ModelRequest) -> ModelResponse:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
         """Fail, or answer."""
         self.calls += 1
         if self.errors:
@@ -287,7 +287,7 @@ async def test_a_model_that_hangs_ends_its_turn(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("helix_temporal.facade.session._POLICY", policy)
 
     class Hanging:
-        async def generate(self, _: ModelRequest) -> ModelResponse:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
