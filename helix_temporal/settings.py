@@ -28,7 +28,7 @@ from helix_temporal import _store_marks as marks
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.deployments import DEFAULT_NAME, Deployment
-from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.sessions import ArchiveMode
 from helix_temporal.models.streams import StreamLimits
 
 _KIB: Final = 1024

@@ -11,9 +11,10 @@ from helix_temporal.models.base import check_json
 from helix_temporal.models.checkpoints import RunChange, RunStatus
 from helix_temporal.models.messages import from_record
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.sessions import ExitReason, SliceState
+from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import MergeChanges, SessionStatus, StateChange
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.hot import StepAppend
 
 MAX_OUTPUT: Final = 8 * 1024
@@ -54,7 +55,7 @@ class TurnToCommit:
     thread_id: str
     epoch: int
     head: Head | None
-    kept: SliceState
+    kept: SessionRecord
     status: RunStatus = RunStatus.COMPLETED
     reason: str | None = None
     append: StepAppend | None = None

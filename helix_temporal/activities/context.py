@@ -26,7 +26,7 @@ from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.models.slices import Summary
+from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 

@@ -27,7 +27,6 @@ from helix_temporal.models.base import JsonObject, dumps, only_set
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -38,6 +37,7 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from helix_temporal.models.waiting import WaitingCall, child_session_id
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 from helix_temporal.stores.streams.runs import BegunRun, run_at_work
@@ -166,7 +166,7 @@ def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
     return Keyed(ended, f"run/{run_id}/ended")
 
 
-def stands(run: BegunRun, state: SliceState) -> bool:
+def stands(run: BegunRun, state: SessionRecord) -> bool:
     """Whether the turn of this run is in the thread whose slice this is."""
     return run.run_id == state.run if run.turn is None else run.turn <= state.turns
 
@@ -308,7 +308,7 @@ class Streaming:
         await self._tell(request.session_id, run_of(request), request.epoch, items, reached=reached)
 
     async def opened(
-        self, request: OpenSessionInput, header: HotHeader, state: SliceState, left: str | None = None
+        self, request: OpenSessionInput, header: HotHeader, state: SessionRecord, left: str | None = None
     ) -> None:
         """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
 
@@ -335,7 +335,7 @@ class Streaming:
         # again, and looks for it where nobody has written under this epoch.
         await self._tell(session_id, run_id, epoch - 1, [cut], reached=reached)
 
-    async def at_work(self, session_id: str, epoch: int, state: SliceState) -> str | None:
+    async def at_work(self, session_id: str, epoch: int, state: SessionRecord) -> str | None:
         """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
 
         None if its turn stands in the thread, whose ``state`` this is: only the word of its end was lost.

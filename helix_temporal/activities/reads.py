@@ -3,9 +3,7 @@
 from temporalio import activity
 
 from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._suspensions import waits_at
 from helix_temporal.activities.rewinds import listed, turn_of
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.errors import (
@@ -26,6 +24,7 @@ from helix_temporal.models.handles import (
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.session.record import find_suspension, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
@@ -131,9 +130,9 @@ class SessionReads:
 
 
 def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
-    kept = parse_state(facts.slice)
+    kept = parse_record(facts.slice)
     committed = facts.head.position == facts.committed
-    waits = not committed and waits_at(kept, facts.head) is not None
+    waits = not committed and find_suspension(kept, facts.head) is not None
     return SessionState(
         session_id=request.session_id,
         agent_type=kept.agent,

@@ -9,10 +9,8 @@ from typing import Any, Final
 from temporalio import activity
 
 from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._tidying import CUT_REMEMBERED
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.session_sync import holds
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import (
@@ -26,8 +24,8 @@ from helix_temporal.models.handles import (
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.rows import answer_in, starts_in, user_in
-from helix_temporal.models.sessions import UserMessage
-from helix_temporal.models.slices import TakenBack
+from helix_temporal.models.sessions import TakenBack, UserMessage
+from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
 
@@ -233,7 +231,7 @@ class TakeBacks:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
-        known = parse_state(facts.slice).taken_back
+        known = parse_record(facts.slice).taken_back
         done = [each for each in known if each.id == wanted.id]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
@@ -268,7 +266,7 @@ class TakeBacks:
                 cut = tuple(short_id(each.id) for each in turns[0].users)
                 record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
                 return PlanTakeBackResult(to=to, record=record)
-        users = await newest_users(self._threads, request.thread_id, to.position, CUT_REMEMBERED)
+        users = await newest_users(self._threads, request.thread_id, to.position, REMEMBERED_CUT_MESSAGES)
         cut = tuple(short_id(each) for each in users)
         return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
 

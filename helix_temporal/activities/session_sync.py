@@ -10,11 +10,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from helix_temporal.activities._slice_changes import lacking
 from helix_temporal.activities._state_turns import Behind, FinalAnswer, TurnToCommit, ending, with_changes
-from helix_temporal.activities._tidying import asked_for
-from helix_temporal.activities.slice_store import parse_state
-from helix_temporal.activities.standing_step import check_values, went_elsewhere
+from helix_temporal.activities.standing_step import went_elsewhere
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import (
@@ -42,7 +39,7 @@ from helix_temporal.models.checkpoints import (
 )
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind
-from helix_temporal.models.sessions import ForkFrom, Receipt, SliceState, SuspendedTurn
+from helix_temporal.models.sessions import ForkFrom, Receipt, SuspendedTurn
 from helix_temporal.models.states import (
     ClientToolResponse,
     CompletedClientToolCall,
@@ -79,6 +76,13 @@ from helix_temporal.models.waiting import (
     is_child_id,
 )
 from helix_temporal.session.answers import result_of_answer
+from helix_temporal.session.record import (
+    SessionRecord,
+    check_values,
+    find_request_behind,
+    list_missing_changes,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -86,7 +90,7 @@ from helix_temporal.stores.threads.hot_only import made_as
 
 
 async def went_back(
-    store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SliceState
+    store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SessionRecord
 ) -> bool:
     """Go back to the checkpoint that was asked for, by this open or by one that cut the thread and died.
 
@@ -96,7 +100,7 @@ async def went_back(
     Raises:
         CheckpointNotFoundError: The one that this open names was removed meanwhile.
     """
-    asked = asked_for(kept, header)
+    asked = find_request_behind(kept, header)
     checkpoint_id = request.checkpoint or (asked.checkpoint if asked is not None else None)
     if checkpoint_id is None:
         return False
@@ -142,13 +146,13 @@ async def brought(
     if kept.changes is None and len(starts) <= 1:
         return turn, ()
     unknown = _unknown(kept, starts) + await _lost_staging(store, turn)
-    behind = Behind(at, lacking(kept, at, stop), steps)
+    behind = Behind(at, list_missing_changes(kept, at, stop), steps)
     is_news = len(starts) > 1 or unknown
     notes = (_note(turn.session_id, at, len(starts), unknown),) if is_news else ()
     return replace(turn, behind=behind), notes
 
 
-def lost_staging_note(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
+def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ...]:
     """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
     if kept.changes is None or not kept.changes.staged:
         return ()
@@ -160,7 +164,7 @@ def lost_staging_note(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
     return (Receipt(name="state", ok=False, detail=found),)
 
 
-def _unknown(kept: SliceState, starts: Sequence[int]) -> int:
+def _unknown(kept: SessionRecord, starts: Sequence[int]) -> int:
     """Pure: turns whose changes the slice does not know, or not all of them."""
     if kept.changes is None:
         return len(starts) - 1
@@ -531,7 +535,7 @@ def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
 
 
 def new_session(
-    request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None, at: Head
+    request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None, at: Head
 ) -> CreateSession:
     """Pure: the state that a session begins with, where its thread's finished turns end."""
     fields: dict[str, Any] = {} if request.properties is None else request.properties.changes()
@@ -587,13 +591,13 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
     except SessionNotFoundError:
         facts = await threads.facts(request.thread_id)
         at = await finished(threads, request.thread_id, facts.head, facts.committed)
-        await revive(store, session_id, request.epoch, parse_state(facts.slice), at)
+        await revive(store, session_id, request.epoch, parse_record(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     return name
 
 
 async def revive(
-    store: SessionStore, session_id: str, epoch: int | None, kept: SliceState, head: Head
+    store: SessionStore, session_id: str, epoch: int | None, kept: SessionRecord, head: Head
 ) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
     options = CreateSession(
@@ -740,7 +744,7 @@ async def unknown() -> int:
 
 
 async def begin_run(
-    store: SessionStore, request: RunStepInput, run_id: str, kept: SliceState, place: int
+    store: SessionStore, request: RunStepInput, run_id: str, kept: SessionRecord, place: int
 ) -> None:
     """Record the run of a turn; one that was left behind by an earlier turn has ended.
 
@@ -1190,7 +1194,7 @@ class StateKeeper:
         self,
         request: OpenSessionInput,
         header: HotHeader,
-        kept: SliceState,
+        kept: SessionRecord,
         source: SessionState | None,
         tell: Callable[[str], Awaitable[None]] | None = None,
     ) -> OpenedState:
@@ -1273,7 +1277,7 @@ class StateKeeper:
         return await state_at(self._store, self._threads, request.fork_from, header)
 
     async def _create(
-        self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+        self, request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None
     ) -> SessionState:
         options = new_session(request, header, kept, source, await self._finished(header))
         return await self._store.create_session(
@@ -1281,7 +1285,7 @@ class StateKeeper:
         )
 
     async def _catch_up(
-        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SliceState
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         if state.head == header.head:
             return state, ()
@@ -1289,11 +1293,11 @@ class StateKeeper:
         if behind and await holds(self._threads, request.thread_id, state.head):
             return await self._forward(state, header, kept)
         # Asked for by this open, or by one that cut the thread and died.
-        asked = request.rewind_to is not None or asked_for(kept, header) is not None
+        asked = request.rewind_to is not None or find_request_behind(kept, header) is not None
         return await self._back(state, header, asked=asked)
 
     async def _forward(
-        self, state: SessionState, header: HotHeader, kept: SliceState
+        self, state: SessionState, header: HotHeader, kept: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
         answer = await self._answer_before(header)
@@ -1354,7 +1358,7 @@ class StateKeeper:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SliceState, place: Place = unknown) -> None:
+    async def begin(self, request: RunStepInput, kept: SessionRecord, place: Place = unknown) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
@@ -1365,7 +1369,7 @@ class StateKeeper:
 
     @contextlib.asynccontextmanager
     async def beginning(
-        self, request: RunStepInput, kept: SliceState, place: Place = unknown
+        self, request: RunStepInput, kept: SessionRecord, place: Place = unknown
     ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
@@ -1404,7 +1408,7 @@ class StateKeeper:
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
             return None
-        kept, session_id = SliceState.model_validate_json(step.slice), request.session_id
+        kept, session_id = SessionRecord.model_validate_json(step.slice), request.session_id
         try:
             turn = TurnToCommit(
                 session_id, session_id, request.epoch, None, kept, *ending(request),
@@ -1418,7 +1422,7 @@ class StateKeeper:
         return CommittedTurn(done.appended, await self._promoted(session_id, done.promoted))
 
     async def finish(
-        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SliceState
+        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SessionRecord
     ) -> FinishedTurn:
         """Commit the state of a turn that is in the thread; a repeat finds it committed.
 

@@ -16,24 +16,26 @@ from helix_temporal.activities._runtime import (
     typed,
     workflow_run,
 )
-from helix_temporal.activities._slice_changes import after_save
-from helix_temporal.activities._suspensions import (
-    answered_calls,
-    kept_head,
-    messages_under_way,
-    save_waits,
-    suspended_turn,
-    usage_before,
-    waits_at,
-)
-from helix_temporal.activities._tidying import Tidied, followed, remembering, tidied, unless_carried_out
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.record_store import (
+    OpenedRecord,
+    StoredRecord,
+    reopen_if_carried_out,
+    rewrite_record,
+    save_opened_record,
+    save_synced_record,
+    update_record,
+)
 from helix_temporal.activities.session_sync import OpenedState, StateKeeper
-from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, update_slice
-from helix_temporal.activities.standing_step import check_values
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
+from helix_temporal.activities.suspended_turns import (
+    read_messages_under_way,
+    read_suspended_turn,
+    save_suspension,
+    usage_before_turn,
+)
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
@@ -45,13 +47,7 @@ from helix_temporal.models.base import canonical, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import (
-    CallPolicy,
-    SetPropertiesInput,
-    SetPropertiesResult,
-    SliceState,
-    SuspendedTurn,
-)
+from helix_temporal.models.sessions import CallPolicy, SetPropertiesInput, SetPropertiesResult, SuspendedTurn
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import (
     AgentFactsInput,
@@ -68,6 +64,16 @@ from helix_temporal.models.steps import (
     SaveValuesResult,
 )
 from helix_temporal.models.waiting import Suspension
+from helix_temporal.session.record import (
+    SessionRecord,
+    apply_save,
+    check_values,
+    encode_record,
+    find_kept_head,
+    find_suspension,
+    list_answered_calls,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -84,7 +90,7 @@ MAX_TEXT = 1024 * 1024
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
-def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any]:
+def _known(suspended: SuspendedTurn | None, stored: SessionRecord) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
     return only_truthy(suspended=suspended, answered=stored.answered)
 
@@ -94,7 +100,7 @@ def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
     return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
-def _other(asked: OpenSessionInput, thread_id: str, stored: SliceState) -> dict[str, Any]:
+def _other(asked: OpenSessionInput, thread_id: str, stored: SessionRecord) -> dict[str, Any]:
     """Metadata and thread of the session, where they are others than it was asked to be opened with."""
     found: dict[str, Any] = {} if thread_id == asked.thread_id else {"thread_id": thread_id}
     if stored.metadata and stored.metadata != asked.metadata:
@@ -109,10 +115,10 @@ def _refuse_properties(session_id: str) -> NoReturn:
 
 
 def _as_open(
-    request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState, asleep: Suspension | None
+    request: OpenSessionInput, epoch: int, agent: Agent, state: SessionRecord, asleep: Suspension | None
 ) -> OpenThread:
     def kept(data: bytes) -> Head | None:
-        return kept_head(data) or (None if asleep is None else asleep.head)
+        return find_kept_head(data) or (None if asleep is None else asleep.head)
 
     return OpenThread(
         request.thread_id,
@@ -121,10 +127,10 @@ def _as_open(
         create=_CREATE[request.mode],
         reopen=as_reopen(request.reopen),
         rewind_to=request.rewind_to,
-        slice=encode_state(state),
+        slice=encode_record(state),
         begun_with=agent.adapter,
         keeps=kept if request.reopen is None else None,
-        rewrites=remembering(request, epoch),
+        rewrites=rewrite_record(request, epoch),
     )
 
 
@@ -170,7 +176,7 @@ class SessionActivities:
         epoch = scheduled_epoch()
         async with beating(self._beat_every) as progress:
             asked, request = request, await self._admitted(request)
-            request = await unless_carried_out(self._threads, request, epoch)
+            request = await reopen_if_carried_out(self._threads, request, epoch)
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork(request, epoch, state, progress)
@@ -178,42 +184,46 @@ class SessionActivities:
             opens = _as_open(as_own(request), epoch, agent, state, asleep)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
-            found = SliceState.model_validate_json(header.slice) if header.slice else state
-            tidy = await tidied(self._threads, request, header, found, asleep)
-            stored = tidy.state
+            found = parse_record(header.slice) if header.slice else state
+            record = await save_opened_record(self._threads, request, header, found, asleep)
+            stored = record.record
             kept = await self._open_state(request, header, stored)
-            tidy = await followed(self._threads, tidy)
+            record = await save_synced_record(self._threads, record)
             suspended = await self._suspended(request, header, stored)
             await self._settle(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, header, stored, left)
-            reset = await self._reset(request, opened, tidy, suspended)
+            reset = await self._reset(request, opened, record, suspended)
         return OpenSessionResult(
-            handle=tidy.handle(None if suspended is not None else opened.at),
+            handle=record.handle(None if suspended is not None else opened.at),
             facts=agent.facts(),
             policy=self._policy,
             created=opened.created,
             cut=opened.cut,
             turns=stored.turns,
-            usage=stored.usage if suspended is None else usage_before(stored, suspended),
+            usage=stored.usage if suspended is None else usage_before_turn(stored, suspended),
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
             **reset,
-            **tidy.options(request),
+            **record.options(request),
             **_known(suspended, stored),
             **_kept(kept),
             **_other(asked, request.thread_id, stored),
         )
 
     async def _reset(
-        self, request: OpenSessionInput, opened: OpenedThread, tidy: Tidied, suspended: SuspendedTurn | None
+        self,
+        request: OpenSessionInput,
+        opened: OpenedThread,
+        record: OpenedRecord,
+        suspended: SuspendedTurn | None,
     ) -> dict[str, Any]:
         """What a workflow is told that was reset, and does not know how its thread went on."""
-        told: dict[str, Any] = tidy.reset(request, opened.at)
+        told: dict[str, Any] = record.reset(request, opened.at)
         if suspended is not None:
             return told
-        messages = await messages_under_way(self._threads, self._payloads, opened.header, opened.at)
+        messages = await read_messages_under_way(self._threads, self._payloads, opened.header, opened.at)
         under_way = {"under_way": messages} if messages else {}
         if told or request.reopen is None:
             return told | under_way
@@ -255,7 +265,7 @@ class SessionActivities:
             raise
 
     async def _left_behind(
-        self, request: OpenSessionInput, opened: OpenedThread, found: SliceState
+        self, request: OpenSessionInput, opened: OpenedThread, found: SessionRecord
     ) -> str | None:
         """The run of a turn that an earlier execution left behind: the thread knows of it, or its stream."""
         header = opened.header
@@ -272,20 +282,20 @@ class SessionActivities:
         return await left_asleep(self._threads, agent, request, limit, deployment)
 
     async def _suspended(
-        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
     ) -> SuspendedTurn | None:
         """The turn that waits for answers, and is gone on with; the session store follows the thread."""
-        if request.reopen is not None and waits_at(stored, header.head):
+        if request.reopen is not None and find_suspension(stored, header.head):
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
-        waits = states is not None and waits_at(stored, header.head) is not None
+        waits = states is not None and find_suspension(stored, header.head) is not None
         answers = await states.responses(request.session_id) if states is not None and waits else {}
-        suspended = await suspended_turn(
+        suspended = await read_suspended_turn(
             self._threads, self._payloads, header, stored, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
             await states.found(
-                request.session_id, header.epoch, suspended, answered_calls(stored, header.head)
+                request.session_id, header.epoch, suspended, list_answered_calls(stored, header.head)
             )
         elif states is not None:
             await states.dropped(request.session_id, header.epoch, stored.answered)
@@ -298,7 +308,7 @@ class SessionActivities:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
         if request.known is not None or request.suspended is not None or request.answered:
-            version = await save_waits(self._threads, request)
+            version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
             await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
@@ -317,25 +327,22 @@ class SessionActivities:
         if request.run_id is None:
             return None
         facts = await self._threads.facts(request.thread_id)
-        whole = facts.head.position == facts.committed and parse_state(facts.slice).run == request.run_id
+        whole = facts.head.position == facts.committed and parse_record(facts.slice).run == request.run_id
         return None if whole else request.run_id
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)
 
-        def change(stored: StoredSlice) -> SliceState:
-            if stored.state.values == values:
-                return stored.state
-            known = after_save(stored.state, values, request.changed or (), stored.head.position)
-            return stored.state.model_copy(update={"values": values, "changes": known})
+        def change(stored: StoredRecord) -> SessionRecord:
+            return apply_save(stored.record, values, request.changed or (), stored.head)
 
-        saved = await update_slice(
+        saved = await update_record(
             self._threads, request.thread_id, request.epoch, change, "the session's values were saved"
         )
         return saved.version
 
     async def _open_state(
-        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
     ) -> OpenedState:
         if self._states is None:
             return OpenedState(stored.values)
@@ -358,7 +365,7 @@ class SessionActivities:
 
         await self._states.children.settle(session_id, header.epoch, called)
 
-    async def _new_state(self, request: OpenSessionInput) -> SliceState:
+    async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
         agent = self._agents.get(request.agent)
         instructions = None
         if agent.instructions_mode == "pinned":
@@ -370,7 +377,7 @@ class SessionActivities:
             )
             with application_code(f"instructions of agent {agent.name!r}"):
                 instructions = await agent.instructions_for(who)
-        return SliceState(
+        return SessionRecord(
             agent=agent.name,
             metadata=dict(request.metadata),
             instructions=instructions,
@@ -379,12 +386,12 @@ class SessionActivities:
         )
 
     async def _fork(
-        self, request: OpenSessionInput, epoch: int, state: SliceState, progress: Progress
+        self, request: OpenSessionInput, epoch: int, state: SessionRecord, progress: Progress
     ) -> None:
         if request.fork_from is None:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
         source = await self._threads.facts(request.fork_from.thread_id)
-        kept = SliceState.model_validate_json(source.slice) if source.slice else SliceState()
+        kept = parse_record(source.slice)
         inherited = state.model_copy(
             update={"values": kept.values, "instructions": kept.instructions, "summary": kept.summary}
         )
@@ -400,7 +407,7 @@ class SessionActivities:
             epoch=epoch,
             owner=request.owner,
             at=request.fork_from.at,
-            slice=encode_state(inherited),
+            slice=encode_record(inherited),
         )
         try:
             await self._threads.fork(fork, progress=progress)

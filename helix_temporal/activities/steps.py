@@ -9,16 +9,14 @@ from typing import Any, Final
 from temporalio import activity
 
 from helix_temporal.activities._runtime import application_code, attempt, workflow_run
-from helix_temporal.activities._suspensions import as_carried, marked, results_behind, step_waits, waits_at
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
+from helix_temporal.activities.record_store import StoredRecord, swap_record
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
-from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, swap_slice
 from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
-    advance,
     behind,
     count_step,
     elsewhere,
@@ -28,6 +26,13 @@ from helix_temporal.activities.standing_step import (
     standing_step,
     state_of,
     step_number,
+)
+from helix_temporal.activities.suspended_turns import (
+    current_millis,
+    list_step_waits,
+    list_waiting_calls,
+    read_results_behind,
+    shorten_arguments,
 )
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, complete
@@ -43,9 +48,16 @@ from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
 from helix_temporal.models.records import Kind, Record
-from helix_temporal.models.sessions import Answered, SliceState
+from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.waiting import KnownCall
+from helix_temporal.session.record import (
+    SessionRecord,
+    apply_step,
+    encode_record,
+    find_suspension,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 
@@ -57,7 +69,7 @@ class StepNews:
         self._agents, self._states = agents, states
 
     def beginning(
-        self, request: RunStepInput, kept: SliceState, place: Place
+        self, request: RunStepInput, kept: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
         """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
         if self._states is None or not _begins_turn(request):
@@ -73,7 +85,7 @@ class StepNews:
 
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
-        if self._states is not None and waits_at(parse_state(slice_data), request.head):
+        if self._states is not None and find_suspension(parse_record(slice_data), request.head):
             await self._states.suspended.answered(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
@@ -82,7 +94,7 @@ class StepNews:
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
         agent, head = self._agents.get(request.agent), appended.head
-        waiting = step_waits(appended.header.slice, agent, answer, head)
+        waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
             return {}
         if self._states is not None and appended.header.head == head:
@@ -475,7 +487,7 @@ class Stepper:
         """Results of the step's calls that the thread has, where its workflow was reset to before them."""
         if not (result.waiting or (result.calls and same_run)):
             return ()
-        return await results_behind(
+        return await read_results_behind(
             self._threads,
             self._payloads,
             appended.header,
@@ -548,24 +560,24 @@ class Stepper:
     async def _append(
         self,
         step: StepAppend,
-        state: SliceState,
+        state: SessionRecord,
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,
         reached: int = 0,
     ) -> tuple[Appended, CommittedTurn | None]:
-        """Append with the state that goes with it; a state saved meanwhile is taken in first."""
+        """Append with the record that goes with it; a record saved meanwhile is taken in first."""
+        waiting, writer = self._waiting_calls(step, request, messages), workflow_run()
 
-        async def write(stored: StoredSlice) -> tuple[Appended, CommittedTurn | None]:
-            after = advance(stored.state, step, request, messages)
-            after = marked(after, step, request, messages, self._agents)
+        async def write(stored: StoredRecord) -> tuple[Appended, CommittedTurn | None]:
+            after = apply_step(stored.record, step, request, messages, waiting=waiting, writer=writer)
             if reached > after.stream_reached:
                 after = after.model_copy(update={"stream_reached": reached})
-            with_slice = replace(step, slice=encode_state(after), slice_version=stored.version)
+            with_slice = replace(step, slice=encode_record(after), slice_version=stored.version)
             return await self._write(with_slice, request)
 
-        known = StoredSlice(state, view.header.slice_version, view.header.head)
-        return await swap_slice(
+        known = StoredRecord(state, view.header.slice_version, view.header.head)
+        return await swap_record(
             self._threads,
             step.thread_id,
             write,
@@ -573,6 +585,13 @@ class Stepper:
             known=known,
             otherwise=StaleStateError,
         )
+
+    def _waiting_calls(
+        self, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+    ) -> tuple[WaitingCall, ...]:
+        if not isinstance(request, RunStepInput) or step.answer is None:
+            return ()
+        return list_waiting_calls(self._agents.get(request.agent), messages[-1], current_millis())
 
     async def _write(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
@@ -589,7 +608,7 @@ class Stepper:
         if turn is not None:
             done = FinishedTurn(turn.values)
         else:
-            done = await self._states.finish(request, appended, parse_state(appended.header.slice))
+            done = await self._states.finish(request, appended, parse_record(appended.header.slice))
         found: dict[str, Any] = {} if done.values is None else {"values": dict(done.values)}
         return found | ({"notes": done.notes} if done.notes else {})
 
@@ -665,7 +684,7 @@ class Stepper:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
             fields["calls"] = tuple(
-                as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
+                shorten_arguments(call, self._limits.inline_arguments) for call in answer.tool_calls
             )
             fields |= self._unknown(request, answer, seen)
             fields |= await self._news.waiting(request, answer, appended)
@@ -685,7 +704,7 @@ class Stepper:
         return RunStepResult(**fields)
 
 
-def _may_be_archived(state: SliceState) -> bool:
+def _may_be_archived(state: SessionRecord) -> bool:
     """Whether a step that does not stand may have been made all the same, and only its record was lost.
 
     By an earlier attempt; or by one of the run before, which was reset while the step was under way.

@@ -10,9 +10,8 @@ from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.stores import checked_size
+from helix_temporal.activities.suspended_turns import read_turn_under_way, shorten_arguments, sum_usage
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
     ArchiveCorruptError,
@@ -28,7 +27,6 @@ from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message, ToolCall, from_record, why_not_run
 from helix_temporal.models.records import Kind
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
@@ -45,6 +43,7 @@ from helix_temporal.models.waiting import (
     pending_call,
     tool_of,
 )
+from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -317,7 +316,7 @@ class ChildActivities:
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None
-        agent = self._agents.get(parse_state(facts.slice).agent)
+        agent = self._agents.get(parse_record(facts.slice).agent)
         return await by_calls(self._threads, agent, request, facts)
 
     async def _used(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:
@@ -335,7 +334,7 @@ class ChildActivities:
                 except (StoreCorruptError, ArchiveCorruptError) as error:
                     activity.logger.warning("session %r: its usage is not known: %s", child.session_id, error)
                     return child
-            kept = parse_state(facts.slice)
+            kept = parse_record(facts.slice)
             return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
 
         found = await asyncio.gather(*(one(each) for each in items))
@@ -379,7 +378,7 @@ async def left_asleep(
     thread = await _left(threads, agent, request)
     if thread is None:
         return None
-    stored = waits_at(parse_state(thread.slice), thread.head)
+    stored = find_suspension(parse_record(thread.slice), thread.head)
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
     found = {
@@ -412,12 +411,12 @@ async def _left(threads: ThreadStore, agent: Agent, request: OpenSessionInput) -
         thread = await threads.facts(request.thread_id)
     except ThreadNotFoundError:
         return None
-    state = parse_state(thread.slice)
+    state = parse_record(thread.slice)
     under_way = thread.head.position > thread.committed and not thread.closed
     return thread if under_way and _leaves(state) else None
 
 
-def _leaves(state: SliceState) -> bool:
+def _leaves(state: SessionRecord) -> bool:
     return state.options is not None and state.options.suspend == "exit"
 
 
@@ -431,10 +430,10 @@ async def _asleep(
         thread = await threads.facts(call.session_id)
     except ThreadNotFoundError:
         return before
-    suspended = waits_at(parse_state(thread.slice), thread.head)
+    suspended = find_suspension(parse_record(thread.slice), thread.head)
     if suspended is None or thread.head.position <= thread.committed:
         return None
-    _, records = await turn_under_way(threads, thread)
+    _, records = await read_turn_under_way(threads, thread)
     messages = [from_record(record) for record in records]
     pending = _pending(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
@@ -443,7 +442,7 @@ async def _asleep(
         return before
     if await _is_held(workflow_id(call.session_id, deployment)):
         return before
-    used = used_by(messages, suspended.known)
+    used = sum_usage(messages, suspended.known)
     return (before or _wait(call, pending)).model_copy(update={"calls": pending, "used": used})
 
 
@@ -468,7 +467,7 @@ def _pending(suspended: Suspension, answer: Message, inline_arguments: int) -> t
     known, ended = {each.at for each in suspended.known}, _ended(suspended)
     position = suspended.head.position - 1
     own = tuple(
-        pending_call(each, as_carried(answer.tool_calls[each.at], inline_arguments), position)
+        pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
         for each in suspended.calls
         if each.at not in known
     )

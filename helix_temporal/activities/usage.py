@@ -20,7 +20,6 @@ from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestErro
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, from_record
 from helix_temporal.models.records import Kind
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.usage import (
@@ -38,6 +37,7 @@ from helix_temporal.models.usage import (
     UsageRollupInput,
     UsageRollupResult,
 )
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
 
@@ -207,7 +207,7 @@ class UsageLog:
         async with self._beside(request.session_id, _of_summary(agent, request, used, number)):
             pass
 
-    async def results(self, request: EndTurnInput, state: SliceState) -> None:
+    async def results(self, request: EndTurnInput, state: SessionRecord) -> None:
         """Record the results that end a turn."""
         step = step_number(request, state) - 1
         async with self._beside(request.session_id, _of_results(request, state.agent, step)):

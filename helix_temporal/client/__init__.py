@@ -27,10 +27,10 @@ from helix_temporal.models.sessions import (
     ForkFrom,
     Mode,
     SessionInfo,
+    SessionOptions,
     SessionResult,
     SubmitReply,
 )
-from helix_temporal.models.slices import SessionOptions
 from helix_temporal.models.states import SessionProperties, SessionState
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
 from helix_temporal.models.streams import StoredChunk

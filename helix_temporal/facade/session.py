@@ -22,7 +22,7 @@ from helix_temporal.activities._runtime import (
     is_cancellation,
     told,
 )
-from helix_temporal.activities.standing_step import TurnAnswers, check_values
+from helix_temporal.activities.standing_step import TurnAnswers
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
@@ -42,14 +42,7 @@ from helix_temporal.models.facade import (
 from helix_temporal.models.messages import Message, Usage, from_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.rows import records_of
-from helix_temporal.models.sessions import (
-    AskStatus,
-    CallPolicy,
-    ExitReason,
-    OpenHandle,
-    SliceState,
-    UserMessage,
-)
+from helix_temporal.models.sessions import AskStatus, CallPolicy, ExitReason, OpenHandle, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.models.steps import (
     AgentFactsInput,
@@ -61,6 +54,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.session.record import SessionRecord, check_values
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
@@ -251,7 +245,7 @@ async def run_turn(
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
     metadata = _texts(stored.metadata)
-    known = canonical(SliceState(agent=agent.name, metadata=metadata).model_dump(mode="json"))
+    known = canonical(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
     opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata

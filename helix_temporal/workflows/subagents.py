@@ -27,6 +27,7 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Finish, Usage, are_left_out
 from helix_temporal.models.sessions import (
+    ArchiveMode,
     AskResult,
     AskStatus,
     ExitReason,
@@ -36,7 +37,6 @@ from helix_temporal.models.sessions import (
     SessionResult,
     UserMessage,
 )
-from helix_temporal.models.slices import ArchiveMode
 from helix_temporal.models.states import SessionProperties, Submission
 from helix_temporal.models.steps import ChildEnd, OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import (

@@ -20,8 +20,14 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
-from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    ArchiveMode,
+    ExitReason,
+    Receipt,
+    SuspendedTurn,
+    UserMessage,
+)
 from helix_temporal.models.steps import (
     AgentFactsInput,
     EndTurnInput,

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import (
     Agent,
@@ -24,9 +23,9 @@ from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.usage import UsageEntry
+from helix_temporal.session.record import Summary, parse_record
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.memory.usage import MemoryUsage
@@ -158,7 +157,7 @@ class Talk:
 
     async def summary(self) -> Summary | None:
         """What is stored."""
-        return parse_state((await self.threads.facts("t")).slice).summary
+        return parse_record((await self.threads.facts("t")).slice).summary
 
 
 async def test_what_is_older_than_the_newest_turns_is_summed_up_once_so_much_was_said() -> None:
@@ -227,7 +226,7 @@ async def test_what_a_summary_used_is_counted_with_the_step() -> None:
     await talk.turn()
     third = await talk.turn()
     assert (first.usage, third.usage) == (Usage(input_tokens=1), Usage(input_tokens=2))
-    assert parse_state((await talk.threads.facts("t")).slice).usage == Usage(input_tokens=4)
+    assert parse_record((await talk.threads.facts("t")).slice).usage == Usage(input_tokens=4)
 
 
 async def test_an_attempt_that_fails_afterwards_does_not_pay_twice() -> None:
@@ -374,7 +373,7 @@ async def test_a_summary_of_another_timeline_is_not_given() -> None:
     talk = Talk(Compaction(at_messages=4, keep_turns=1))
     await talk.talk(3)
     facts = await talk.threads.facts("t")
-    state = parse_state(facts.slice)
+    state = parse_record(facts.slice)
     other = Summary(text="lies", upto=Head(position=2, last_id="never"))
     data = state.model_copy(update={"summary": other}).model_dump_json(exclude_defaults=True).encode()
     await talk.threads.save_slice("t", 5, data, facts.slice_version)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.activities import sessions as activities
-from helix_temporal.activities._suspensions import save_waits
+from helix_temporal.activities.suspended_turns import save_suspension
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
@@ -38,9 +38,9 @@ class Window:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def save(self, threads: ThreadStore, request: SaveValuesInput) -> int:
-        """As `save_waits` for all but this session."""
+        """As `save_suspension` for all but this session."""
         if request.thread_id != self.session_id or self.over.is_set():
-            return await save_waits(threads, request)
+            return await save_suspension(threads, request)
         self.reached.set()
         await self.over.wait()
         raise InvalidRequestError("its execution has been terminated")

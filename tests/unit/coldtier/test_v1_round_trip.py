@@ -13,7 +13,7 @@ from helix_temporal.coldtier.zeitlich_format import decode, written
 from helix_temporal.errors import LegacyWriterActiveError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Message, ToolCall, Usage, from_record, to_record
-from helix_temporal.models.slices import SliceState
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._tiers import Tiers
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, google, lang_chain, packed, snapshot, text
@@ -66,7 +66,7 @@ async def test_a_state_that_no_store_can_hold_is_imported_and_comes_back(name: s
     tiers = tiers_with(data)
     await tiers.threads.import_v1("t")
     facts = await tiers.threads.facts("t")
-    values = SliceState.model_validate_json(facts.slice).values
+    values = SessionRecord.model_validate_json(facts.slice).values
     assert values.keys() == {"tasks", "custom"}
     await tiers.threads.export_v1("t")
     assert await stored(tiers) == data
@@ -77,7 +77,7 @@ async def test_what_a_session_changed_is_written_and_the_rest_stays() -> None:
     tiers = tiers_with(snapshot([anthropic(0)], STATES["all"]))
     author = Author(tiers.threads, "t")
     opened = await author.open()
-    state = SliceState.model_validate_json(opened.header.slice)
+    state = SessionRecord.model_validate_json(opened.header.slice)
     custom: Any = dict(state.values["custom"]) | {"new": 1}  # type: ignore[arg-type]
     changed = state.model_copy(update={"values": state.values | {"custom": custom}})
     await tiers.threads.save_slice("t", author.epoch, changed.model_dump_json().encode(), 1)

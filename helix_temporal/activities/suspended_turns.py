@@ -1,4 +1,4 @@
-"""Steps that wait for a client or a person: what the slice says of them, and how a turn goes on later."""
+"""Steps that wait for a client or a person: what the record says of them, and how a turn goes on later."""
 
 import re
 import time
@@ -7,9 +7,9 @@ from itertools import takewhile
 from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.slice_store import parse_state, update_slice
+from helix_temporal.activities.record_store import update_record
 from helix_temporal.activities.standing_step import elsewhere, went_elsewhere
-from helix_temporal.agents import Agent, AgentRegistry
+from helix_temporal.agents import Agent
 from helix_temporal.models.base import canonical, only_set
 from helix_temporal.models.messages import (
     Message,
@@ -21,19 +21,19 @@ from helix_temporal.models.messages import (
     why_not_run,
     without_arguments,
 )
-from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import SuspendedTurn
-from helix_temporal.models.slices import SliceState
-from helix_temporal.models.steps import EndTurnInput, RunStepInput, SaveValuesInput
-from helix_temporal.models.waiting import REMEMBERED_CALLS, AnsweredCall, KnownCall, Suspension, WaitingCall
-from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
+from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
+from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
 _INLINE_TEXT: Final = 2 * 1024
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall, ...]:
+def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall, ...]:
     """Those calls of an answer that a client, or a person, must answer.
 
     Their ids are unique in the session and the same whenever they are looked at again: the provider's
@@ -59,103 +59,33 @@ def waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall,
     return tuple(waiting)
 
 
-def marked(
-    state: SliceState,
-    step: StepAppend,
-    request: RunStepInput | EndTurnInput,
-    messages: Sequence[Message],
-    agents: AgentRegistry,
-) -> SliceState:
-    """The slice that goes with a step: what it waits for, and which calls were answered, here and below."""
-    suspended = None
-    if isinstance(request, RunStepInput) and step.answer is not None and messages[-1].tool_calls:
-        calls = waiting_calls(agents.get(request.agent), messages[-1], _now())
-        if calls:
-            head = head_after(step.head, (*step.inputs, step.answer))
-            suspended = Suspension(head=head, calls=calls)
-    answered = tuple(each.answered for each in request.inputs if each.answered is not None)
-    if suspended == state.suspended and not answered and not request.answered:
-        return state
-    known = (*_remembering(state, request.answered), *answered)[-REMEMBERED_CALLS:]
-    return state.model_copy(update={"suspended": suspended, "answered": known})
-
-
-def waits_at(state: SliceState, head: Head) -> Suspension | None:
-    """What the thread's newest step waits for, if that is where it stands."""
-    suspended = state.suspended
-    return suspended if suspended is not None and suspended.head == head else None
-
-
-def answered_calls(state: SliceState, head: Head) -> tuple[AnsweredCall, ...]:
-    """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
-    suspended = waits_at(state, head)
-    if suspended is None:
-        return state.answered
-    known = {each.at: each.answered for each in suspended.known if each.answered is not None}
-    again = {each.id for each in suspended.calls if each.at not in known}
-    return tuple(each for each in (*state.answered, *known.values()) if each.id not in again)
-
-
-def kept_head(data: bytes) -> Head | None:
-    """Up to where an open keeps a turn that has not ended: to the step that waits for answers."""
-    suspended = parse_state(data).suspended
-    return None if suspended is None else suspended.head
-
-
-def step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
+def list_step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
     """What a step that stands waits for: as it was stored with it, or as it was once."""
-    suspended = waits_at(parse_state(slice_data), head)
-    return waiting_calls(agent, answer, _now()) if suspended is None else suspended.calls
+    suspended = find_suspension(parse_record(slice_data), head)
+    return list_waiting_calls(agent, answer, current_millis()) if suspended is None else suspended.calls
 
 
-async def save_waits(threads: ThreadStore, request: SaveValuesInput) -> int:
-    """Keep what is known of a suspended step's calls in the slice, and that sub-agents wait.
+async def save_suspension(threads: ThreadStore, request: SaveValuesInput) -> int:
+    """Keep what is known of a suspended step's calls in the record, and that sub-agents wait.
 
     Raises:
         FencedError: A newer open has the thread.
     """
-    saved = await update_slice(
+    saved = await update_record(
         threads,
         request.thread_id,
         request.epoch,
-        lambda stored: _with_waits(stored.state, request),
+        lambda stored: apply_suspension(stored.record, request),
         "a suspension was saved",
     )
     return saved.version
 
 
-def _with_waits(state: SliceState, request: SaveValuesInput) -> SliceState:
-    suspended = state.suspended
-    if request.suspended is not None:
-        suspended = request.suspended
-    elif request.known is not None and suspended is not None:
-        suspended = suspended.model_copy(update={"known": request.known})
-    known = _remembering(state, request.answered)[-REMEMBERED_CALLS:]
-    return state.model_copy(update={"suspended": suspended, "answered": known})
-
-
-def _remembering(state: SliceState, answered: Iterable[AnsweredCall]) -> tuple[AnsweredCall, ...]:
-    """Answered calls that the slice has, and these."""
-    known = {each.id for each in state.answered}
-    return (*state.answered, *(each for each in answered if each.id not in known))
-
-
-def with_asleep(state: SliceState, head: Head, asleep: Suspension | None) -> SliceState:
-    """The slice of a thread that stands at ``head``, with the sub-agents that were found to wait there.
-
-    A late save of the execution that is gone may have come in between: what it knows of other calls stays.
-    """
-    if asleep is None or asleep.head != head:
-        return state
-    stored = waits_at(state, head) or asleep
-    return state.model_copy(update={"suspended": stored.model_copy(update={"children": asleep.children})})
-
-
-async def suspended_turn(
+async def read_suspended_turn(
     threads: ThreadStore,
     payloads: Payloads,
     header: HotHeader,
-    state: SliceState,
+    state: SessionRecord,
     responses: Mapping[str, KnownCall],
     inline_arguments: int,
 ) -> SuspendedTurn | None:
@@ -164,17 +94,17 @@ async def suspended_turn(
     ``responses`` are answers that were given to the session store meanwhile, by the calls' ids; arguments
     of more than ``inline_arguments`` bytes are left out.
     """
-    suspended = waits_at(state, header.head)
+    suspended = find_suspension(state, header.head)
     if suspended is None or header.head.position <= header.committed:
         return None
-    start, records = await turn_under_way(threads, header)
+    start, records = await read_turn_under_way(threads, header)
     messages = [from_record(record) for record in records]
     known = {each.at: each for each in suspended.known}
     for call in suspended.calls:
         if call.id in responses and call.at not in known:
             known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
-    usage = used_by(messages, known.values())
+    usage = sum_usage(messages, known.values())
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
     ended = {at for at, each in known.items() if each.result is not None}
     children = tuple(each for each in suspended.children if each.at not in ended)
@@ -186,19 +116,19 @@ async def suspended_turn(
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
         messages=tuple([await _carried(payloads, header.thread_id, each) for each in users]),
-        calls=tuple(as_carried(call, inline_arguments) for call in messages[-1].tool_calls),
+        calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
         **asleep,
     )
 
 
-def usage_before(state: SliceState, turn: SuspendedTurn) -> Usage:
+def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
     return state.usage + _used(turn.known) - turn.usage
 
 
-def used_by(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
+def sum_usage(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
     """What a turn used so far, also for results that are not in the thread yet."""
     return sum((each.usage for each in messages if each.usage), start=_used(known))
 
@@ -209,7 +139,9 @@ def _used(known: Iterable[KnownCall]) -> Usage:
     return sum((each.usage for each in results if each.usage is not None), start=Usage())
 
 
-async def turn_under_way(threads: ThreadStore, header: HotHeader | ThreadFacts) -> tuple[Head, list[Record]]:
+async def read_turn_under_way(
+    threads: ThreadStore, header: HotHeader | ThreadFacts
+) -> tuple[Head, list[Record]]:
     """Where the turn under way began, and its messages.
 
     Raises:
@@ -232,18 +164,18 @@ async def turn_under_way(threads: ThreadStore, header: HotHeader | ThreadFacts) 
     return Head(position=header.committed, last_id=records[0].id), records[1:]
 
 
-async def messages_under_way(
+async def read_messages_under_way(
     threads: ThreadStore, payloads: Payloads, header: HotHeader, at: Head
 ) -> tuple[UserMessage, ...]:
     """Whose turn stands unfinished behind the place where a workflow goes on that was reset."""
     if header.head.position <= header.committed or at.position != header.committed:
         return ()
-    _, records = await turn_under_way(threads, header)
+    _, records = await read_turn_under_way(threads, header)
     users = takewhile(lambda message: message.role == "user", map(from_record, records))
     return tuple([await _carried(payloads, header.thread_id, each) for each in users])
 
 
-async def results_behind(
+async def read_results_behind(
     threads: ThreadStore,
     payloads: Payloads,
     header: HotHeader,
@@ -274,7 +206,7 @@ async def results_behind(
     if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
         return ()
     names = {call.at: call.id for call in waiting}
-    answered = {each.id: each for each in parse_state(header.slice).answered}
+    answered = {each.id: each for each in parse_record(header.slice).answered}
     known: list[KnownCall] = []
     for at, record in enumerate(records):
         result = await _as_result(payloads, thread_id, from_record(record), inline_result)
@@ -312,12 +244,13 @@ async def _carried(
     return UserMessage(id=message.id, ref=ref, **fields)
 
 
-def as_carried(call: ToolCall, limit: int) -> ToolCall:
+def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
     """A call as a workflow carries it: without arguments beyond so many bytes."""
     if len(canonical(call.arguments)) <= limit:
         return call
     return without_arguments(call)
 
 
-def _now() -> int:
+def current_millis() -> int:
+    """Milliseconds since 1970."""
     return int(time.time() * 1000)

@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.activities import _slice_changes
-from helix_temporal.activities._slice_changes import after_save, lacking
-from helix_temporal.activities.standing_step import advance
 from helix_temporal.models.base import canonical
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import SliceState
-from helix_temporal.models.slices import ChangedKeys
 from helix_temporal.models.steps import RunStepInput, StepInput
+from helix_temporal.session import record as session_record
+from helix_temporal.session.record import (
+    ChangedKeys,
+    SessionRecord,
+    apply_save,
+    apply_step,
+    list_missing_changes,
+)
 from helix_temporal.stores.protocols.hot import StepAppend
 
 Changes = dict[str, int | None]
@@ -29,8 +32,8 @@ def at(position: int) -> Head:
 
 
 def stepped(
-    kept: SliceState, run_id: str | None, position: int, *, staged: bool = False, **fields: Any
-) -> SliceState:
+    kept: SessionRecord, run_id: str | None, position: int, *, staged: bool = False, **fields: Any
+) -> SessionRecord:
     """The slice after a whole turn of one step."""
     request = RunStepInput(
         session_id="s",
@@ -42,7 +45,7 @@ def stepped(
         **fields,
     )
     answer = to_record(Message(id=f"a{position}", role="assistant", content="a"))
-    return advance(kept, StepAppend("s", 1, at(position), (), answer, commits=True), request, ())
+    return apply_step(kept, StepAppend("s", 1, at(position), (), answer, commits=True), request, ())
 
 
 def changed(values: dict[str, int], changes: Changes) -> dict[str, int]:
@@ -58,7 +61,7 @@ class Life:
         truth: The state's values where each turn begins, by place; the last is the present.
     """
 
-    kept: SliceState = field(default_factory=SliceState)
+    kept: SessionRecord = field(default_factory=SessionRecord)
     values: dict[str, int] = field(default_factory=dict)
     truth: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
 
@@ -76,7 +79,7 @@ class Life:
 
     def brought(self, place: int) -> dict[str, object]:
         """The state of that place, brought forward."""
-        keys = lacking(self.kept, place, max(self.truth))
+        keys = list_missing_changes(self.kept, place, max(self.truth))
         found: dict[str, object] = dict(self.truth[place])
         for key in keys:
             found.pop(key, None)
@@ -93,7 +96,7 @@ def test_a_state_of_any_known_turn_becomes_the_present_one(
     """However many turns a backup is old, and whoever changed what in them."""
     life = Life()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_slice_changes, "MAX_KEYS", most)
+        patched.setattr(session_record, "MAX_CHANGED_KEYS", most)
         for mine, tools in turns:
             life.turn(mine, tools)
         life.turn({}, {})
@@ -107,7 +110,7 @@ def test_a_state_of_any_known_turn_becomes_the_present_one(
 
 def test_a_plain_turn_adds_a_few_bytes_to_the_slice_once() -> None:
     """It goes with every step, and with every flush."""
-    first = stepped(SliceState(), "r0", 1000)
+    first = stepped(SessionRecord(), "r0", 1000)
     second = stepped(first, "r1", 1002)
     sizes = [len(canonical(each.model_dump(mode="json", exclude_defaults=True))) for each in (first, second)]
     assert first.changes == ChangedKeys(since=1000, turn=1000)
@@ -117,27 +120,27 @@ def test_a_plain_turn_adds_a_few_bytes_to_the_slice_once() -> None:
 
 def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
     """A slice that grows with its session would slow every step of it."""
-    kept = SliceState()
+    kept = SessionRecord()
     for number in range(300):
         values = {f"{'k' * (number % 100)}{each}": 1 for each in range(number)}
         kept = stepped(kept, f"r{number}", 2 * number, values=values)
     assert kept.changes is not None
-    assert len(canonical(kept.changes.at)) <= _slice_changes.MAX_BYTES
+    assert len(canonical(kept.changes.at)) <= session_record.MAX_CHANGED_BYTES
     assert kept.changes.since > 0
 
 
 def test_what_is_saved_when_a_session_rests_is_lacking_in_states_before_only() -> None:
     """A state that has it must not get it again: others may have changed the key since."""
-    kept = stepped(SliceState(), "r0", 0, values={"a": 1}, changed=("a",))
-    known = after_save(kept, {"a": 1, "b": 2}, ("b",), 2)
+    kept = stepped(SessionRecord(), "r0", 0, values={"a": 1}, changed=("a",))
+    known = apply_save(kept, {"a": 1, "b": 2}, ("b",), 2)
     kept = kept.model_copy(update={"values": {"a": 1, "b": 2}, "changes": known})
     kept = stepped(kept, "r1", 2)
-    assert (lacking(kept, 0, 4), lacking(kept, 2, 4)) == (("a", "b"), ())
+    assert (list_missing_changes(kept, 0, 4), list_missing_changes(kept, 2, 4)) == (("a", "b"), ())
 
 
 def test_a_turn_that_began_before_changes_were_kept_claims_nothing() -> None:
     """An older version ran its first steps: what they changed is known of the newest turn alone."""
-    old = SliceState(run="r0", turn_steps=1, changed=("a",), values={"a": 1})
+    old = SessionRecord(run="r0", turn_steps=1, changed=("a",), values={"a": 1})
     assert stepped(old, "r0", 6).changes is None
     assert stepped(old, None, 6).changes is None
     assert stepped(stepped(old, "r0", 6), "r1", 8).changes == ChangedKeys(since=8, turn=8)
@@ -145,12 +148,12 @@ def test_a_turn_that_began_before_changes_were_kept_claims_nothing() -> None:
 
 def test_what_tools_changed_and_the_application_was_never_told_counts_as_not_known() -> None:
     """The state was too large to be shown, or its workflow was lost: no values have it."""
-    kept = stepped(stepped(SliceState(), "r0", 0), "r1", 2, staged=True)
+    kept = stepped(stepped(SessionRecord(), "r0", 0), "r1", 2, staged=True)
     assert kept.changes is not None
     assert kept.changes.staged
     assert stepped(kept, "r2", 4).changes == ChangedKeys(since=3, turn=4)
     assert stepped(kept, "r2", 4, values={"a": 1}, changed=()).changes == ChangedKeys(
         since=0, turn=4, at={"a": 3}
     )
-    saved = after_save(kept, {"a": 1}, (), 4)
+    saved = apply_save(kept, {"a": 1}, (), 4)
     assert saved == ChangedKeys(turn=2, at={"a": 3})
