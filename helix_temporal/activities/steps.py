@@ -50,7 +50,7 @@ from helix_temporal.models.messages import Finish, Message, Usage, check_size, f
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.waiting import KnownCall
+from helix_temporal.models.waiting import KnownCall, WaitingCall
 from helix_temporal.session.record import (
     SessionRecord,
     apply_step,
