@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from helix_temporal.activities._runtime import attempt
-from helix_temporal.activities._state_turns import ending
 from helix_temporal.activities.stream_buffer import Grace, Keyed, Outlet, said_of
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, StreamNotFoundError
@@ -37,6 +36,7 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from helix_temporal.models.waiting import WaitingCall, child_session_id
+from helix_temporal.session.projection import end_of_run
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
@@ -154,7 +154,7 @@ def turn_ends(request: EndTurnInput, inputs: Sequence[Message], head: Head) -> l
 
 
 def _turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
-    status, reason = ending(request)
+    status, reason = end_of_run(request)
     answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
     ended = streams.RunEnded(status=status.value, exit_reason=reason or status.value, **answer)
     return Keyed(ended, f"run/{run_of(request)}/ended")

@@ -7,10 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from helix_temporal.activities._state_turns import Behind, FinalAnswer, TurnToCommit, ending, with_changes
 from helix_temporal.activities.standing_step import went_elsewhere
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
@@ -26,7 +24,7 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject, canonical, only_set
+from helix_temporal.models.base import JsonObject, canonical
 from helix_temporal.models.checkpoints import (
     CheckpointMeta,
     NewRun,
@@ -41,22 +39,14 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind
 from helix_temporal.models.sessions import ForkFrom, Receipt, SuspendedTurn
 from helix_temporal.models.states import (
-    ClientToolResponse,
-    CompletedClientToolCall,
     CreateSession,
-    ErrorInfo,
-    ForkOrigin,
-    PendingClientToolCall,
     SessionProperties,
     SessionState,
     SessionStatus,
     SubSessionRef,
-    SuspendedChildWait,
-    SuspensionContext,
     TracingContext,
     check_not_expired,
     check_thread,
-    newest_completed,
 )
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -70,12 +60,36 @@ from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.waiting import (
     AnsweredCall,
     KnownCall,
-    Outcome,
     Suspension,
     WaitingCall,
     is_child_id,
 )
-from helix_temporal.session.answers import result_of_answer
+from helix_temporal.session.projection import (
+    BEFORE_FIRST_TURN,
+    GIVEN_UP,
+    FinalAnswer,
+    MissingTurns,
+    TurnToCommit,
+    count_unknown_turns,
+    end_of_run,
+    is_at_work,
+    list_cut_refs,
+    list_still_pending,
+    list_told_calls,
+    make_ended_ref,
+    make_new_session,
+    project_answers,
+    project_call_owners,
+    project_end,
+    project_no_suspension,
+    project_resumption,
+    project_suspension,
+    project_waiting_child,
+    project_waiting_children,
+    project_without_children,
+    read_answer,
+    values_if_small,
+)
 from helix_temporal.session.record import (
     SessionRecord,
     check_values,
@@ -145,8 +159,8 @@ async def brought(
     starts, steps = await _turns(threads, turn.thread_id, at, stop)
     if kept.changes is None and len(starts) <= 1:
         return turn, ()
-    unknown = _unknown(kept, starts) + await _lost_staging(store, turn)
-    behind = Behind(at, list_missing_changes(kept, at, stop), steps)
+    unknown = count_unknown_turns(kept, starts) + await _lost_staging(store, turn)
+    behind = MissingTurns(at, list_missing_changes(kept, at, stop), steps)
     is_news = len(starts) > 1 or unknown
     notes = (_note(turn.session_id, at, len(starts), unknown),) if is_news else ()
     return replace(turn, behind=behind), notes
@@ -162,13 +176,6 @@ def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ..
     )
     _log.warning("session %r: %s", session_id, found)
     return (Receipt(name="state", ok=False, detail=found),)
-
-
-def _unknown(kept: SessionRecord, starts: Sequence[int]) -> int:
-    """Pure: turns whose changes the slice does not know, or not all of them."""
-    if kept.changes is None:
-        return len(starts) - 1
-    return sum(1 for each in starts if each < kept.changes.since)
 
 
 async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
@@ -212,12 +219,6 @@ async def _turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tu
         if position >= stop or not page.records:
             break
     return starts, steps
-
-
-BEFORE_FIRST_TURN: Final[Mapping[str, Any]] = MappingProxyType(
-    {"custom_state": {}, "output": None, "error": None, "step_count": 0}
-)
-"""What a state says that turns change, where the thread has none."""
 
 
 async def held_checkpoint(
@@ -319,23 +320,7 @@ async def save_change(
     raise StoreUnavailableError(f"session {session_id!r}: its state changed {_TRIES} times while {during}")
 
 
-_AWAITING: Final = "suspended_awaiting_children"
 _TELLINGS: Final = 5
-_MAX_OWNED: Final = 256
-"""Calls of sub-agents that a root remembers the owners of."""
-_MAX_ANSWERED: Final = 32
-"""Of them, answered ones of one sub-agent."""
-_PASSED_OVER: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "status": SessionStatus.INTERRUPTED,
-        "failure_reason": "parent_suspended",
-        "pending_client_tool_calls": {},
-        "suspension_context": None,
-        "suspended_step_id": None,
-        _AWAITING: (),
-    }
-)
-"""What changes in the state of a session that waits for people, and that nobody will wake."""
 
 
 class ChildRefs:
@@ -355,7 +340,7 @@ class ChildRefs:
     async def answered(self, request: RunStepInput | EndTurnInput) -> None:
         """Results that are in the thread now: the sessions that gave them have ended."""
         session_id, epoch = request.session_id, request.epoch
-        ends = [_ended(each, request.run_id) for each in request.inputs if each.child is not None]
+        ends = [make_ended_ref(each, request.run_id) for each in request.inputs if each.child is not None]
         refs = [each for each in ends if each.agent_type]
         if refs:
             with contextlib.suppress(SessionNotFoundError):
@@ -381,7 +366,7 @@ class ChildRefs:
         ended since it waits for people is waited for by nobody any more, nor are those below it.
         """
         for ref in await self._store.list_sub_session_refs(session_id):
-            if _is_at_work(ref):
+            if is_at_work(ref):
                 await self._leave(session_id, ref, epoch)
 
     async def settle(
@@ -392,10 +377,10 @@ class ChildRefs:
         Whatever cut the others, and whoever was to say so: nobody takes their results any more.  ``called``
         is asked for the sessions of the open calls where that matters.
         """
-        refs = [ref for ref in await self._store.list_sub_session_refs(session_id) if _is_at_work(ref)]
+        refs = [ref for ref in await self._store.list_sub_session_refs(session_id) if is_at_work(ref)]
         # What an application refers to itself is its own.
         refs = [ref for ref in refs if is_child_id(ref.sub_session_id)]
-        gone = cut_off(refs, await called()) if refs else []
+        gone = list_cut_refs(refs, await called()) if refs else []
         for ref in gone:
             await self._leave(session_id, ref, epoch)
 
@@ -416,9 +401,7 @@ class ChildRefs:
     async def _pass_over(self, session_id: str) -> None:
         """Nobody waits for a session any more, nor for those below it."""
         await self.left(session_id, None)
-        await self._change(
-            session_id, lambda state: _PASSED_OVER if state.status is SessionStatus.PAUSED else {}
-        )
+        await self._change(session_id, lambda state: GIVEN_UP if state.status is SessionStatus.PAUSED else {})
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
@@ -431,17 +414,19 @@ class ChildRefs:
             state = await self._store.load_state(session_id)
             if state is None or state.parent_session_id is None or state.root_session_id is None:
                 return
-            if told is not None and _calls(told) == _calls(state):
+            if told is not None and list_told_calls(told) == list_told_calls(state):
                 return
             told = state
-            await self._change(state.parent_session_id, partial(_awaiting, child=state, since=since))
-            await self._change(state.root_session_id, partial(_owners, child=state))
+            await self._change(
+                state.parent_session_id, partial(project_waiting_child, child=state, since=since)
+            )
+            await self._change(state.root_session_id, partial(project_call_owners, child=state))
 
     async def _gone(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
         """Sessions that ended otherwise than by an answer may have been waiting until then."""
         names = {each.sub_session_id for each in refs}
         if names:
-            await self._change(session_id, lambda parent: _not_awaiting(parent, names))
+            await self._change(session_id, lambda parent: project_without_children(parent, names))
 
     async def _has_answered(self, session_id: str) -> bool:
         child = await self._store.load_state(session_id)
@@ -453,15 +438,6 @@ class ChildRefs:
     async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int | None) -> None:
         with contextlib.suppress(SessionNotFoundError):
             await self._store.update_sub_session_ref(session_id, child, status, epoch=epoch)
-
-
-def cut_off(refs: Sequence[SubSessionRef], called: Collection[str]) -> list[SubSessionRef]:
-    """Pure: those whose calls are not among the open ones."""
-    return [ref for ref in refs if ref.sub_session_id not in called]
-
-
-def _is_at_work(ref: SubSessionRef) -> bool:
-    return ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking"
 
 
 def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
@@ -476,89 +452,6 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
                 parent_tool_call_id=each.call.id,
             )
     return list(refs.values())
-
-
-def _calls(child: SessionState) -> tuple[object, object]:
-    """Pure: what others are told of a session that waits for people."""
-    return child.pending_client_tool_calls, child.completed_client_tool_calls
-
-
-def _awaiting(parent: SessionState, child: SessionState, since: int) -> dict[str, Any]:
-    """Pure: the parent's children that wait, with this one if it does."""
-    others: tuple[SuspendedChildWait, ...] = _not_awaiting(parent, {child.session_id})[_AWAITING]
-    if child.pending_client_tool_calls:
-        first = min(child.pending_client_tool_calls)
-        before = (each.until for each in parent.suspended_awaiting_children if each not in others)
-        wait = SuspendedChildWait(
-            sub_session_id=child.session_id,
-            tool_call_id=first,
-            agent_type=child.agent_type,
-            since=since,
-            until=next(before, None),
-        )
-        others = (*others, wait)
-    return {_AWAITING: others}
-
-
-def _not_awaiting(parent: SessionState, children: Collection[str]) -> dict[str, Any]:
-    """Pure: the parent's children that wait, without these."""
-    waiting = parent.suspended_awaiting_children
-    return {_AWAITING: tuple(each for each in waiting if each.sub_session_id not in children)}
-
-
-def _owners(root: SessionState, child: SessionState) -> dict[str, Any]:
-    """Pure: whose a call is, as far as the root has to know; late answers find those that were answered."""
-    others = {
-        call: owner for call, owner in root.client_tool_call_ownership.items() if owner != child.session_id
-    }
-    completed = sorted(child.completed_client_tool_calls.values(), key=lambda each: each.completed_at)
-    mine = (
-        *(each.tool_call_id for each in completed[-_MAX_ANSWERED:]),
-        *child.pending_client_tool_calls,
-    )
-    # The first go where there are too many: the oldest, where the store keeps the order of a mapping.
-    kept = dict(list(others.items())[-max(_MAX_OWNED - len(mine), 1) :])
-    return {"client_tool_call_ownership": kept | dict.fromkeys(mine, child.session_id)}
-
-
-def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
-    """The reference as the result leaves it; without an agent where none was called."""
-    assert each.child is not None
-    return SubSessionRef(
-        sub_session_id=each.child.session_id,
-        agent_type=each.child.agent,
-        tool=each.name or "",
-        run_id=run_id,
-        parent_tool_call_id=each.call,
-        status=SessionStatus(each.child.status),
-    )
-
-
-def new_session(
-    request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None, at: Head
-) -> CreateSession:
-    """Pure: the state that a session begins with, where its thread's finished turns end."""
-    fields: dict[str, Any] = {} if request.properties is None else request.properties.changes()
-    fields.pop("tracing_context", None)  # set once the session is there
-    if request.thread_id != request.session_id:
-        fields["thread_id"] = request.thread_id
-    if source is not None and "tags" not in fields:
-        fields["tags"] = source.tags
-    if request.parent is not None:
-        fields |= {
-            "parent_session_id": request.parent.session_id,
-            "root_session_id": request.parent.root_session_id,
-        }
-    return CreateSession(
-        agent_type=request.agent,
-        custom_state=kept.values if source is None else source.custom_state,
-        metadata=dict(request.metadata),
-        mode="standard" if kept.options is not None and not kept.options.persistent else "persistent",
-        head=at,
-        stream_id=request.session_id,
-        forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=header.head),
-        **fields,
-    )
 
 
 _NAME_LETTERS: Final = 8
@@ -631,15 +524,6 @@ async def promote_what_fits(store: SessionStore, turn: TurnToCommit) -> int:
     return found.promoted
 
 
-def shown(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The custom state as the application sees it; None if it is too large to travel."""
-    try:
-        check_values(values)
-    except TooLargeError:
-        return None
-    return values
-
-
 _NONE: Final[tuple[Receipt, ...]] = ()
 
 
@@ -663,8 +547,12 @@ class TurnCommits:
     def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
         self._store, self._threads, self._together = store, threads, together
 
-    async def commit(self, turn: TurnToCommit) -> CommittedState:
+    async def commit(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
         """Commit a turn that is in the thread, with those before it that the state lacks.
+
+        Args:
+            turn: The turn.
+            append: Its last step, to be appended in the same unit; None if it is in the thread.
 
         Raises:
             StateBehindThreadError, PatchConflictError, TooLargeError: It can't be committed as it is, and its
@@ -675,9 +563,9 @@ class TurnCommits:
         wanted, notes = turn, _NONE
         for _ in range(_TRIES):
             try:
-                promoted, appended = await self._commit(wanted)
+                promoted, appended = await self._commit(wanted, append)
             except StateBehindThreadError as behind:
-                if turn.append is not None or turn.head is None:
+                if append is not None or turn.head is None:
                     raise
                 held = int(behind.facts["held"] or 0)
                 wanted, notes = await self.bring(turn, turn.head.position, held)
@@ -689,31 +577,31 @@ class TurnCommits:
         """See `brought`."""
         return await brought(self._store, self._threads, turn, stop, at)
 
-    async def _commit(self, turn: TurnToCommit) -> tuple[int, Appended | None]:
+    async def _commit(self, turn: TurnToCommit, append: StepAppend | None) -> tuple[int, Appended | None]:
         try:
-            return await self._commit_counting(turn)
+            return await self._commit_counting(turn, append)
         except (PatchConflictError, TooLargeError):
-            if turn.append is not None:
+            if append is not None:
                 raise
         # The turn is in the thread and counts, whatever its tools left.
-        await self._commit_counting(turn, promote=False)
+        await self._commit_counting(turn, None, promote=False)
         return await promote_what_fits(self._store, turn), None
 
     async def _commit_counting(
-        self, turn: TurnToCommit, *, promote: bool = True
+        self, turn: TurnToCommit, append: StepAppend | None, *, promote: bool = True
     ) -> tuple[int, Appended | None]:
         try:
-            return await self._commit_with(turn, turn.run, promote=promote)
+            return await self._commit_with(turn, turn.run, append, promote=promote)
         except InvalidRequestError as error:
             if "run_id" not in error.facts:
                 raise
             # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
-            return await self._commit_with(turn, None, promote=promote)
+            return await self._commit_with(turn, None, append, promote=promote)
 
     async def _commit_with(
-        self, turn: TurnToCommit, run: RunChange | None, *, promote: bool
+        self, turn: TurnToCommit, run: RunChange | None, append: StepAppend | None, *, promote: bool
     ) -> tuple[int, Appended | None]:
-        store = self._store if turn.append is None or self._together is None else self._together
+        store = self._store if append is None or self._together is None else self._together
         result, appended = await store.save_state_and_promote_staging(
             turn.session_id,
             turn.change,
@@ -724,7 +612,7 @@ class TurnCommits:
                 promote=promote,
                 results=turn.results,
             ),
-            append=turn.append,
+            append=append,
             run=run,
             epoch=turn.epoch,
         )
@@ -828,11 +716,6 @@ async def end_run(store: SessionStore, session_id: str, run_id: str, status: Run
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
 
 
-_MINE: Final = frozenset({"client_tool", "approval", "awaiting_children"})
-_LARGEST_INPUT: Final = 64 * 1024
-"""Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
-
-
 class SuspendedStates:
     """Keeps pending calls of sessions in their states.  A state that its store has lost is passed over."""
 
@@ -853,27 +736,10 @@ class SuspendedStates:
         Raises:
             FencedError: A newer open has the session.
         """
-
-        def suspended(state: SessionState) -> dict[str, Any]:
-            known = state.pending_client_tool_calls
-            pending = {each.id: known.get(each.id) or _pending(each, answer, run_id) for each in waiting}
-            context = SuspensionContext(
-                kind="client_tool" if any(each.kind == "client" for each in waiting) else "approval",
-                run_id=run_id,
-                step_id=answer.id,
-                tool_call_ids=tuple(pending),
-                assistant_message_position=head.position - 1,
-                suspended_at=waiting[0].since,
-            )
-            return {
-                "status": SessionStatus.PAUSED,
-                "pending_client_tool_calls": {**known, **pending},
-                "suspension_context": context,
-                "suspended_step_id": answer.id,
-            }
-
         await self._run_is(session_id, run_id, RunStatus.SUSPENDED_CLIENT_TOOL, epoch)
-        await self._change(session_id, epoch, suspended)
+        await self._change(
+            session_id, epoch, lambda state: project_suspension(state, run_id, answer, head, waiting)
+        )
 
     async def answered(
         self, session_id: str, epoch: int, run_id: str | None, inputs: Sequence[StepInput]
@@ -885,13 +751,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in inputs if each.answered is not None]
 
-        def resumed(state: SessionState) -> dict[str, Any]:
-            changes = _settled(state, answers)
-            # A repeat finds nothing that waits.
-            goes_on = "suspension_context" in changes
-            return changes | ({"resume_count": state.resume_count + 1} if goes_on else {})
-
-        await self._change(session_id, epoch, resumed)
+        await self._change(session_id, epoch, lambda state: project_resumption(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
     async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
@@ -904,7 +764,7 @@ class SuspendedStates:
             state = await self._store.load_state(session_id)
             run_id = None if state is None else state.current_run_id
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
-        await self._change(session_id, epoch, lambda state: _awaiting_calls(state, suspension))
+        await self._change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
 
     async def known(self, session_id: str, epoch: int, known: Sequence[KnownCall]) -> None:
         """Some of the calls were answered; others are still wanted.
@@ -914,7 +774,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in known if each.answered is not None]
         if answers:
-            await self._change(session_id, epoch, lambda state: _answered(state, answers))
+            await self._change(session_id, epoch, lambda state: project_answers(state, answers))
 
     async def found(
         self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnsweredCall]
@@ -932,17 +792,21 @@ class SuspendedStates:
         waiting = [each for each in turn.waiting if each.at not in known]
         if waiting:
             await self.record(session_id, epoch, turn.run_id, calls, turn.head, waiting)
-        await self._change(session_id, epoch, lambda state: _answered(state, _pending_of(state, answered)))
+        await self._change(
+            session_id, epoch, lambda state: project_answers(state, list_still_pending(state, answered))
+        )
 
     async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnsweredCall] = ()) -> None:
         """No step waits: nothing is pending, and what the thread has answers of is answered."""
-        await self._change(session_id, epoch, lambda state: _settled(state, _pending_of(state, answered)))
+        await self._change(
+            session_id, epoch, lambda state: project_no_suspension(state, list_still_pending(state, answered))
+        )
 
     async def responses(self, session_id: str) -> Mapping[str, KnownCall]:
         """Answers that were given to the store itself, by the calls' ids."""
         state = await self._store.load_state(session_id)
         pending = {} if state is None else state.pending_client_tool_calls
-        return {name: _known(call) for name, call in pending.items() if call.response is not None}
+        return {name: read_answer(call) for name, call in pending.items() if call.response is not None}
 
     async def _change(
         self, session_id: str, epoch: int, changes: Callable[[SessionState], Mapping[str, Any]]
@@ -962,113 +826,6 @@ class SuspendedStates:
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile.
-
-
-def _awaiting_calls(state: SessionState, suspension: Suspension) -> dict[str, Any]:
-    """Pure: the state of a session that waits for sub-agents, and perhaps for people itself."""
-    waits = {
-        each.session_id: SuspendedChildWait(
-            sub_session_id=each.session_id,
-            tool_call_id=each.calls[0].id,
-            agent_type=each.agent,
-            since=each.since,
-            until=each.until,
-        )
-        for each in suspension.children
-        if each.calls
-    }
-    others = [each for each in state.suspended_awaiting_children if each.sub_session_id not in waits]
-    changes: dict[str, Any] = {
-        "status": SessionStatus.PAUSED,
-        "suspended_awaiting_children": (*others, *waits.values()),
-    }
-    if not suspension.calls:
-        step = suspension.head.last_id
-        changes |= {
-            "suspended_step_id": step,
-            "suspension_context": SuspensionContext(
-                kind="awaiting_children",
-                run_id=state.current_run_id,
-                step_id=step,
-                assistant_message_position=suspension.head.position - 1,
-                suspended_at=min(each.since for each in suspension.children),
-            ),
-        }
-    return changes
-
-
-def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> PendingClientToolCall:
-    call = answer.tool_calls[waiting.at]
-    small = len(canonical(call.arguments)) <= _LARGEST_INPUT
-    return PendingClientToolCall(
-        tool_call_id=waiting.id,
-        tool_name=call.name,
-        input=call.arguments if small else None,
-        kind=waiting.kind,
-        approval_id=waiting.id if waiting.kind == "approval" else None,
-        run_id=run_id,
-        step_id=answer.id,
-        created_at=waiting.since,
-        deadline_at=waiting.until,
-    )
-
-
-def _pending_of(state: SessionState, answered: Sequence[AnsweredCall]) -> list[AnsweredCall]:
-    """Those that the state has still pending."""
-    return [each for each in answered if each.id in state.pending_client_tool_calls]
-
-
-def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
-    context = state.suspension_context
-    mine = context is not None and context.kind in _MINE and context.step_id == state.suspended_step_id
-    if not mine and not answers:
-        return {}
-    changes = _answered(state, answers)
-    # What an application keeps there itself is its own.
-    ours = context.tool_call_ids if context and mine else ()
-    pending = changes["pending_client_tool_calls"]
-    changes["pending_client_tool_calls"] = {name: pending[name] for name in pending if name not in ours}
-    if mine:
-        changes |= {
-            "suspension_context": None,
-            "suspended_step_id": None,
-            "suspended_awaiting_children": (),
-        }
-        if state.status is SessionStatus.PAUSED:
-            changes["status"] = SessionStatus.ACTIVE
-    return changes
-
-
-def _answered(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
-    completed = dict(state.completed_client_tool_calls)
-    for each in answers:
-        first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
-        stored = completed.get(each.id)
-        if stored is None or stored.outcome != first.outcome:
-            # What the turn took counts, also where another answer came to the store meanwhile.
-            completed[each.id] = first
-    ids, pending = {each.id for each in answers}, state.pending_client_tool_calls
-    return {
-        "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ids},
-        "completed_client_tool_calls": newest_completed(completed),
-    }
-
-
-def _known(call: PendingClientToolCall) -> KnownCall:
-    """An answer in the store as the turn takes it."""
-    response = call.response
-    assert response is not None
-    outcome: Outcome = response.outcome
-    answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
-    result = result_of_answer(call.kind, outcome, _text_of(response))
-    return KnownCall(at=0, answered=answered, **only_set(result=result))
-
-
-def _text_of(response: ClientToolResponse) -> str:
-    said = response.result if isinstance(response.result, str) else None
-    if response.outcome != "result":
-        return response.error or said or ""
-    return said if said is not None else canonical(response.result).decode()
 
 
 _NOT_TOGETHER: Final = (
@@ -1228,7 +985,7 @@ class StateKeeper:
         if request.properties is not None and request.reopen is None:
             state = await self.set_properties(session_id, request.properties, epoch)
         left = await self._settle_run(request, state, header, tell)
-        values = shown(state.custom_state)
+        values = values_if_small(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
             notes = (*notes, Receipt(name="state", ok=False, detail=note))
@@ -1279,7 +1036,9 @@ class StateKeeper:
     async def _create(
         self, request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None
     ) -> SessionState:
-        options = new_session(request, header, kept, source, await self._finished(header))
+        options = make_new_session(
+            request, kept, source, at=await self._finished(header), forked_at=header.head
+        )
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
@@ -1408,13 +1167,13 @@ class StateKeeper:
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
             return None
-        kept, session_id = SessionRecord.model_validate_json(step.slice), request.session_id
+        kept, session_id = parse_record(step.slice), request.session_id
         try:
             turn = TurnToCommit(
-                session_id, session_id, request.epoch, None, kept, *ending(request),
-                append=step, answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
+                session_id, session_id, request.epoch, None, kept, *end_of_run(request),
+                answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
             )  # fmt: skip
-            done = await self._commits.commit(turn)
+            done = await self._commits.commit(turn, step)
         except _NOT_TOGETHER:
             return None
         if done.appended is None:
@@ -1437,7 +1196,7 @@ class StateKeeper:
         last = appended.records[-1] if appended.records else None
         answer = FinalAnswer.at(last, appended.head.position - 1)
         turn = TurnToCommit(
-            session_id, thread_id, epoch, appended.head, kept, *ending(request), answer=answer
+            session_id, thread_id, epoch, appended.head, kept, *end_of_run(request), answer=answer
         )
         try:
             done = await self._commits.commit(turn)
@@ -1457,10 +1216,10 @@ class StateKeeper:
         )
         if state is None:
             raise _deleted(session_id)
-        return shown(state.custom_state)
+        return values_if_small(state.custom_state)
 
     async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
-        return shown((await self._loaded(session_id)).custom_state) if promoted else None
+        return values_if_small((await self._loaded(session_id)).custom_state) if promoted else None
 
     # -- end
 
@@ -1487,15 +1246,13 @@ class StateKeeper:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
 
-        def closed(state: SessionState) -> Mapping[str, Any]:
-            update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}
-            if request.error is not None:
-                update |= {"failure_reason": "error", "error": ErrorInfo(message=request.error)}
-            if request.values is not None:
-                update["custom_state"] = with_changes(state.custom_state, request.values, request.changed)
-            return update
-
-        await save_change(self._store, request.session_id, epoch, closed, "its end was saved")
+        await save_change(
+            self._store,
+            request.session_id,
+            epoch,
+            lambda state: project_end(state, request, status),
+            "its end was saved",
+        )
         if request.ends_run:
             # A step that asks may have come to saying so when nobody waited for it: not from here on.
             await self.suspended.dropped(request.session_id, epoch)
