@@ -34,9 +34,9 @@ from helix_temporal import (
     start_stack,
     workflow_id,
 )
-from helix_temporal.agents import RecordedConversation, read_conversation
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.devstack import DevStackError, Stack
+from helix_temporal.testing.recorded import RecordedConversation, read_conversation
 from helix_temporal.testing.tables import own_tables
 
 CONVERSATION = Path(__file__).resolve().with_name("conversation.json")

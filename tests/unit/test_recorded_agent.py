@@ -2,8 +2,9 @@
 
 import json
 
-from helix_temporal.agents import Agent, parse_conversation, read_conversation, replay_agent
+from helix_temporal.agents import Agent
 from helix_temporal.models.records import Record
+from helix_temporal.testing.recorded import parse_conversation, read_conversation, replay_agent
 from tests.unit.agents._play import EXAMPLE, a_context, ask, seen
 
 

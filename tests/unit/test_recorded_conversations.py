@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.agents import RecordedConversation, parse_conversation, read_conversation
 from helix_temporal.errors import InvalidMessageError, InvalidRequestError
+from helix_temporal.testing.recorded import RecordedConversation, parse_conversation, read_conversation
 from tests.unit.agents._play import EXAMPLE
 
 USER = {"role": "user", "content": "hi"}
