@@ -25,7 +25,7 @@ from helix_temporal.coldtier.format import (
 from helix_temporal.coldtier.plan import SLICE_INLINE_MAX, CommitPlan, Log, cut_log, straddled, whole_log
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Packed, Record, pack, unpack
+from helix_temporal.models.records import Packed, Record, pack_each, unpack
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ class Archive:
         parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
         first = refs[0].first if refs else manifest.inline_first
         pieces = [piece for part in parts for piece in part]
-        return Packed([*pieces, *(pack((record,)) for record in manifest.inline)][start - first :])
+        return Packed([*pieces, *pack_each(manifest.inline, manifest.inline_first)][start - first :])
 
     async def _segments(
         self,

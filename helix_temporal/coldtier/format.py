@@ -13,10 +13,10 @@ import zstandard
 from helix_temporal.errors import ArchiveCorruptError, InvalidConfigError, UnsupportedFormatError
 from helix_temporal.models.base import dumps
 from helix_temporal.models.ids import decode_id, encode_id
-from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of, split, unpack
+from helix_temporal.models.records import EMPTY, SUMS, Head, Record, pack, size_of, split, unpack
 from helix_temporal.stores.protocols.hot import Archived
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class SegmentRef:
     def stop(self) -> int:
         """One past the last position."""
         return self.last + 1
+
+    @property
+    def message_bytes(self) -> int:
+        """`size_of` its records."""
+        return self.raw_size - SUMS * (self.stop - self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,8 @@ class Manifest:
 
 def size_before(manifest: Manifest, kept: tuple[SegmentRef, ...], inline: tuple[Record, ...]) -> int:
     """Packed bytes of a log made of these parts of ``manifest``."""
-    indexed = manifest.index.raw_size if manifest.index is not None else 0
-    return indexed + sum(segment.raw_size for segment in kept) + size_of(inline)
+    indexed = manifest.index.message_bytes if manifest.index is not None else 0
+    return indexed + sum(segment.message_bytes for segment in kept) + size_of(inline)
 
 
 T = TypeVar("T")
@@ -169,7 +174,7 @@ def inflate(data: bytes, raw_size: int, what: str) -> bytes:
 
 def encode_segment(records: Sequence[Record], first: int, gen: int) -> tuple[SegmentRef, bytes]:
     """An object of these records, and the reference that will name and check it."""
-    raw = pack(records)
+    raw = pack(records, first)
     return segment_of(deflate(raw), len(raw), first, first + len(records) - 1, gen)
 
 
@@ -233,7 +238,7 @@ def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
 
 def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes | None = None) -> bytes:
     """The manifest as an object; ``frame`` is the inline frame if it was made already."""
-    inline = deflate(pack(manifest.inline)) if frame is None else frame
+    inline = deflate(pack(manifest.inline, manifest.inline_first)) if frame is None else frame
     state = deflate(manifest.slice) if manifest.slice else b""
     fields: dict[str, Any] = {
         "format": FORMAT,
@@ -249,7 +254,11 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
         "committed": manifest.committed,
         "index": asdict(manifest.index) if manifest.index else None,
         "segments": [asdict(ref) for ref in manifest.segments],
-        "inline": {"count": len(manifest.inline), "size": len(inline), "raw_size": size_of(manifest.inline)},
+        "inline": {
+            "count": len(manifest.inline),
+            "size": len(inline),
+            "raw_size": size_of(manifest.inline) + SUMS * len(manifest.inline),
+        },
         "gen": manifest.gen,
         "size": manifest.size,
         "slice": {"size": len(state), "raw_size": len(manifest.slice), "object": manifest.slice_object},
@@ -282,7 +291,7 @@ def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Ma
 
     Raises:
         ArchiveCorruptError: Not a manifest, damaged, of another thread, or its parts do not fit.
-        UnsupportedFormatError: Written by a newer version.
+        UnsupportedFormatError: Written by a newer version, or before the first release.
     """
     what = f"manifest of thread {thread_id!r}"
     end = data.find(b"\n")
@@ -292,6 +301,10 @@ def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Ma
         raise ArchiveCorruptError(f"{what}: not a helix manifest (no format field)")
     if fields["format"] > FORMAT:
         raise UnsupportedFormatError(f"{what}: format {fields['format']} > {FORMAT}, upgrade the library")
+    if fields["format"] < FORMAT:
+        raise UnsupportedFormatError(
+            f"{what}: format {fields['format']}, {FORMAT} expected; it was written before the first release"
+        )
     signed = line[:-_CHECKSUM_TAIL] + b"}"
     if not hmac.compare_digest(_checksum(signed + frames, key), str(fields.get("checksum")).encode()):
         raise ArchiveCorruptError(f"{what}: checksum does not match{' (keyed)' if key else ''}")

@@ -335,7 +335,7 @@ class Opening:
         elif start > 0:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
-        below = archive.size - sum(map(len, records.pieces))
+        below = archive.size - records.message_bytes
         header = self._header(archive, base, below, await self._archive.slice(archive))
         return await self._hot.install(header, records, replace=replace)
 

@@ -110,7 +110,7 @@ def plan_commit(
     manifest = base.next(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
-    raw = pack(inline)
+    raw = pack(inline, ends)
     frame = deflate(raw) if len(raw) <= INLINE_RAW_MAX else None
     drafts: list[Draft] = []
     if frame is None or len(frame) > INLINE_MAX:

@@ -11,7 +11,7 @@ from helix_temporal.testing.builders import messages
 def test_packed_records_read_as_the_records_they_are() -> None:
     """Whoever takes records need not know that nobody decoded them."""
     records = messages(5)
-    packed = Packed(split(pack(records)))
+    packed = Packed(split(pack(records, 3)))
 
     assert tuple(packed) == records
     assert packed[-1] == records[-1]
@@ -22,7 +22,7 @@ def test_packed_records_make_the_same_fields() -> None:
     """What hydrate puts into Redis is what appends would have put there."""
     records = messages(200, size=700)
 
-    packed = fields(3, Packed(split(pack(records))), INSTALL_FIELD_BYTES)
+    packed = fields(3, Packed(split(pack(records, 3))), INSTALL_FIELD_BYTES)
 
     assert packed == fields(3, records, INSTALL_FIELD_BYTES)
 

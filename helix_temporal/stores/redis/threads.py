@@ -9,10 +9,19 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import EMPTY, Head, Packed, Record, head_after, size_of
+from helix_temporal.models.records import (
+    EMPTY,
+    ID_SUM,
+    Head,
+    Record,
+    checksum_of_id,
+    checksum_of_message,
+    head_after,
+    pack_each,
+    size_of,
+)
 from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -32,37 +41,8 @@ from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads.fences import answer_kinds
 
-ID_SUM: Final = 2
-SUMS: Final = ID_SUM + 4
-"""Bytes that the checksums add to a message."""
-
 _PREFIX: Final = Struct(">IcH")
 _SUM: Final = Struct(">I")
-_LOW: Final = 0xFFFFFFFF
-
-
-def stored_pieces(start: int, records: Sequence[Record]) -> list[bytes]:
-    """What is stored of each record, the first of them at position ``start``."""
-    if isinstance(records, Packed):
-        return [_stored_from_packed(start + at, piece) for at, piece in enumerate(records.pieces)]
-    return [
-        _stored(start + at, kind.encode("ascii"), message_id.encode(), body)
-        for at, (kind, message_id, body) in enumerate(records)
-    ]
-
-
-def _stored_from_packed(position: int, piece: bytes) -> bytes:
-    body = 7 + int.from_bytes(piece[5:7], "big")
-    return _stored(position, piece[4:5], piece[7:body], piece[body:])
-
-
-def _stored(position: int, kind: bytes, identity: bytes, body: bytes) -> bytes:
-    id_size = len(identity)
-    size = 3 + id_size + len(body) + SUMS
-    before = _PREFIX.pack(size, kind, id_size) + identity + _id_sum(identity, position)
-    # In two parts, since joining them first would copy the body once more.
-    checksum = crc32(body, crc32(before[4:], position & _LOW))
-    return b"".join((before, body, _SUM.pack(checksum)))
 
 
 def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
@@ -77,7 +57,7 @@ def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
         StoreCorruptError: A message is not what was stored there.
     """
     records: list[Record] = []
-    at, end, position, view = 0, len(data), first, memoryview(data)
+    at, end, position = 0, len(data), first
     while at < end:
         if at + _PREFIX.size > end:
             raise _damaged(where, position)
@@ -85,13 +65,14 @@ def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
         start, tail = at + _PREFIX.size, at + size
         identity = start + id_size
         body = identity + ID_SUM
-        if (
-            body > tail
-            or tail + 4 > end
-            or _SUM.unpack_from(data, tail)[0] != crc32(view[at + 4 : tail], position & _LOW)
-        ):
+        if body > tail or tail + 4 > end:
             raise _damaged(where, position)
-        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), data[body:tail]))
+        checksum, content = checksum_of_id(data[start:identity], position), data[body:tail]
+        if data[identity:body] != (checksum & 0xFFFF).to_bytes(ID_SUM, "big") or _SUM.unpack_from(data, tail)[
+            0
+        ] != checksum_of_message(data[at + 4 : start], checksum, content):
+            raise _damaged(where, position)
+        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), content))
         at, position = tail + 4, position + 1
     return tuple(records)
 
@@ -106,15 +87,15 @@ def read_ids(data: bytes, first: int, where: str) -> tuple[str, ...]:
     at = 0
     while at < len(data):
         stop = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        if data[stop : stop + ID_SUM] != _id_sum(data[at + 2 : stop], first + len(found)):
+        if data[stop : stop + ID_SUM] != _stored_id_sum(data[at + 2 : stop], first + len(found)):
             raise _damaged(where, first + len(found))
         found.append(data[at + 2 : stop].decode())
         at = stop + ID_SUM
     return tuple(found)
 
 
-def _id_sum(identity: bytes, position: int) -> bytes:
-    return (crc32(identity, position & _LOW) & 0xFFFF).to_bytes(ID_SUM, "big")
+def _stored_id_sum(identity: bytes, position: int) -> bytes:
+    return (checksum_of_id(identity, position) & 0xFFFF).to_bytes(ID_SUM, "big")
 
 
 def _damaged(where: str, position: int) -> Exception:
@@ -137,13 +118,13 @@ INSTALL_FIELD_BYTES: Final = 32 * 1024
 
 def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
     """Names and values of the fields that hold ``records`` from position ``start`` on."""
-    return _fields(start, *_stubbed(start, stored_pieces(start, records)), max_bytes)
+    return _fields(start, *_stubbed(start, pack_each(records, start)), max_bytes)
 
 
 def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
     answer, archived = step.answer, step.archived
-    stubbed, bodies = _stubbed(step.head.position, stored_pieces(step.head.position, step.records))
+    stubbed, bodies = _stubbed(step.head.position, pack_each(step.records, step.head.position))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version

@@ -1,11 +1,13 @@
 """Messages as the bytes that both tiers copy."""
 
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.records import Record, pack, size_of, unpack
+from helix_temporal.models.records import SUMS, Record, pack, size_of, unpack
 
 RECORDS = st.lists(
     st.builds(
@@ -18,19 +20,23 @@ RECORDS = st.lists(
 )
 
 
-def in_bytes(record: Record) -> bytes:
-    """The format of one record: kind, length of the id, id, body."""
+def in_bytes(record: Record, position: int) -> bytes:
+    """The format of one record: length, kind, length of the id, id, its checksum, body, checksum of all."""
     identity = record.id.encode()
-    return record.kind.encode() + len(identity).to_bytes(2, "big") + identity + record.body
+    before = record.kind.encode() + len(identity).to_bytes(2, "big")
+    id_sum = crc32(identity, position)
+    whole = crc32(record.body, id_sum ^ int.from_bytes(before, "big"))
+    data = before + identity + (id_sum & 0xFFFF).to_bytes(2, "big") + record.body + whole.to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + data
 
 
-@given(RECORDS)
-def test_what_is_packed_is_unpacked(records: list[Record]) -> None:
+@given(RECORDS, st.integers(0, 2**40))
+def test_what_is_packed_is_unpacked(records: list[Record], first: int) -> None:
     """Bytes in, bytes out; and the size is known without packing."""
-    data = pack(records)
+    data = pack(records, first)
     assert unpack(data) == records
-    assert len(data) == size_of(records)
-    assert data == b"".join(len(one).to_bytes(4, "big") + one for one in map(in_bytes, records))
+    assert len(data) == size_of(records) + SUMS * len(records)
+    assert data == b"".join(in_bytes(one, first + at & 0xFFFFFFFF) for at, one in enumerate(records))
 
 
 @given(RECORDS.filter(bool), st.data())
