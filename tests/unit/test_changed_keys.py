@@ -132,9 +132,7 @@ def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
 def test_what_is_saved_when_a_session_rests_is_lacking_in_states_before_only() -> None:
     """A state that has it must not get it again: others may have changed the key since."""
     kept = stepped(SessionRecord(), "r0", 0, values={"a": 1}, changed=("a",))
-    known = apply_save(kept, {"a": 1, "b": 2}, ("b",), 2)
-    kept = kept.model_copy(update={"values": {"a": 1, "b": 2}, "changes": known})
-    kept = stepped(kept, "r1", 2)
+    kept = stepped(apply_save(kept, {"a": 1, "b": 2}, ("b",), at(2)), "r1", 2)
     assert (list_missing_changes(kept, 0, 4), list_missing_changes(kept, 2, 4)) == (("a", "b"), ())
 
 
@@ -155,5 +153,5 @@ def test_what_tools_changed_and_the_application_was_never_told_counts_as_not_kno
     assert stepped(kept, "r2", 4, values={"a": 1}, changed=()).changes == ChangedKeys(
         since=0, turn=4, at={"a": 3}
     )
-    saved = apply_save(kept, {"a": 1}, (), 4)
-    assert saved == ChangedKeys(turn=2, at={"a": 3})
+    saved = apply_save(kept, {"a": 1}, (), at(4))
+    assert saved.changes == ChangedKeys(turn=2, at={"a": 3})
