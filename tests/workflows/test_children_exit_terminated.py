@@ -52,7 +52,7 @@ async def terminated_in_the_window(
 ) -> AsyncIterator[None]:
     """What is done within leads to the save of this session, which is terminated in it."""
     window = Window(session_id)
-    monkeypatch.setattr(activities, "save_waits", window.save)
+    monkeypatch.setattr(activities, "save_suspension", window.save)
     yield
     await asyncio.wait_for(window.reached.wait(), 20)
     await crew.handle(session_id).terminate()
