@@ -411,11 +411,10 @@ class RedisConnection:
         """Send one command on a key that waits on the server, for less than the deadline."""
 
         async def call(client: Redis | RedisCluster) -> Any:
-            if isinstance(client, Redis):
-                return await client.execute_command(*args)
+            sender: Any = client
             # Named, since the driver would ask the server each time where the key is in the command.
-            node: Any = client.get_node_from_key(key)
-            return await client.execute_command(*args, target_nodes=[node])
+            node = {"target_nodes": [sender.get_node_from_key(key)]} if self.cluster else {}
+            return await sender.execute_command(*args, **node)
 
         return await self.within_deadline(call)
 
