@@ -30,6 +30,19 @@ from helix_temporal.stores._home_loop import HomeLoop
 from helix_temporal.stores.checksums import damaged
 from helix_temporal.stores.redis.scripts import Script
 
+logger = logging.getLogger(__name__)
+
+Server = Redis | ClusterNode
+"""One server that holds keys."""
+
+Value = str | bytes | int
+"""What can be sent as an argument."""
+
+Answer = bytes | list[bytes] | None
+"""What a script answers."""
+
+T = TypeVar("T")
+
 _PASSING: Final = frozenset(
     {
         "BUSY",
@@ -306,19 +319,6 @@ async def _connected(
     finally:
         writer.transport.abort()
 
-
-logger = logging.getLogger(__name__)
-
-Server = Redis | ClusterNode
-"""One server that holds keys."""
-
-Value = str | bytes | int
-"""What can be sent as an argument."""
-
-Answer = bytes | list[bytes] | None
-"""What a script answers."""
-
-T = TypeVar("T")
 
 _OURS: Final = frozenset(
     {"decode_responses", "max_connections", "protocol", "socket_connect_timeout", "socket_timeout"}
