@@ -1,27 +1,17 @@
 """Locks in Redis or Valkey: one hash a key, one script an operation, by the server's clock."""
 
-from importlib.resources import files
 from typing import Final
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores.locks import Claim, Leases
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.redis.connection import RedisConnection, Value
+from helix_temporal.stores.redis.scripts import Script, assembled
 
-_FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
-_ROW: Final = (_FOLDER / "_lock.lua").read_text("utf-8")
-
-
-def _script(name: str) -> Script:
-    return Script(name, f"{_ROW}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
-
-
-_TAKE: Final = _script("lock_take")
-_EXTEND: Final = _script("lock_extend")
-_FREE: Final = _script("lock_free")
-_HELD: Final = _script("lock_held")
+_TAKE: Final = assembled("lock_take", "_lock")
+_EXTEND: Final = assembled("lock_extend", "_lock")
+_FREE: Final = assembled("lock_free", "_lock")
+_HELD: Final = assembled("lock_held", "_lock")
 
 
 class RedisLocks(Leases):

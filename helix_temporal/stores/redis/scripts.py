@@ -6,7 +6,6 @@ from importlib.resources import files
 from typing import Final
 
 _FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
-_RECORD: Final = (_FOLDER / "_record.lua").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +15,10 @@ class Script:
     name: str
     text: str
     sha: str = field(init=False)
-    command: bytes = field(init=False, repr=False)
-    """The first two arguments of a call by hash, as the protocol wants them."""
 
     def __post_init__(self) -> None:
         digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         object.__setattr__(self, "sha", digest)
-        object.__setattr__(self, "command", b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % digest.encode())
-
-
-def _script(name: str) -> Script:
-    return Script(name, f"{_RECORD}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
 
 
 def assembled(name: str, *before: str, **functions: str) -> Script:
@@ -46,20 +38,20 @@ def _text(name: str) -> str:
     return (_FOLDER / f"{name}.lua").read_text("utf-8")
 
 
-HEADER: Final = _script("header")
-SNAPSHOT: Final = _script("snapshot")
-PAGE: Final = _script("page")
-STEP_VIEW: Final = _script("step_view")
-APPEND: Final = _script("append")
-REBASE: Final = _script("rebase")
-INSTALL: Final = _script("install")
-EVICT: Final = _script("evict")
-TRIM: Final = _script("trim")
-CLOSE_EPOCH: Final = _script("close_epoch")
-SAVE_SLICE: Final = _script("save_slice")
-DROP: Final = _script("drop")
-DROP_DAMAGED: Final = _script("drop_damaged")
+HEADER: Final = assembled("header", "_record")
+SNAPSHOT: Final = assembled("snapshot", "_record")
+PAGE: Final = assembled("page", "_record")
+STEP_VIEW: Final = assembled("step_view", "_record")
+APPEND: Final = assembled("append", "_record")
+REBASE: Final = assembled("rebase", "_record")
+INSTALL: Final = assembled("install", "_record")
+EVICT: Final = assembled("evict", "_record")
+TRIM: Final = assembled("trim", "_record")
+CLOSE_EPOCH: Final = assembled("close_epoch", "_record")
+SAVE_SLICE: Final = assembled("save_slice", "_record")
+DROP: Final = assembled("drop", "_record")
+DROP_DAMAGED: Final = assembled("drop_damaged", "_record")
 PAYLOAD_PUT: Final = assembled("payload_put")
 
-STAGE: Final = (_FOLDER / "stage.lua").read_text("utf-8")
+STAGE: Final = _text("stage")
 """Short, and sent in pipelines, where EVALSHA could not fall back: always sent as text."""

@@ -26,8 +26,7 @@ from helix_temporal.stores.protocols.session_records import (
     WantedRecords,
 )
 from helix_temporal.stores.redis import threads
-from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import RedisConnection
+from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assembled
 
 _LETTERS: Final = {

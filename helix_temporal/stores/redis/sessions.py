@@ -24,8 +24,7 @@ from helix_temporal.stores.protocols.session_records import (
     WantedRecords,
 )
 from helix_temporal.stores.redis import session_index, threads
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection, check_server
+from helix_temporal.stores.redis.connection import RedisConnection, Value, check_server
 from helix_temporal.stores.redis.scripts import Script, assembled
 from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, document
 from helix_temporal.stores.redis.threads import append_args, read_appended

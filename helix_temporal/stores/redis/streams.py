@@ -11,8 +11,7 @@ from typing import Any, Final
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores.checksums import damaged
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection
+from helix_temporal.stores.redis.connection import RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assembled
 from helix_temporal.stores.streams.reader import PAGE, News
 from helix_temporal.stores.streams.rules import (
@@ -115,7 +114,9 @@ class RedisStreams(Streams):
         answer = await self._blocking.block(key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place)
         if not answer:
             return News(look=True)
-        ((_, entries),) = answer
+        ((_, found),) = answer
+        # The driver made a dict of each entry's names and values.
+        entries = [(id_, [each for pair in given.items() for each in pair]) for id_, given in found]
         chunks = _chunks(entries, self._where(view.head.stream_id), view.head.made[:_MARK].encode())
         return News(chunks, look=len(chunks) < len(entries))
 
@@ -160,9 +161,7 @@ def _chunks(entries: Sequence[Any], where: str, made: bytes = b"") -> tuple[Stor
         StoreCorruptError: One is not what was stored there.
     """
     found = []
-    for id_, given in entries:
-        # The driver for clusters makes a dict of what is a list of names and values.
-        fields = [each for pair in given.items() for each in pair] if isinstance(given, dict) else given
+    for id_, fields in entries:
         # Names and values of run, mark and body; other entries tell of a change.
         if len(fields) != 6:
             continue

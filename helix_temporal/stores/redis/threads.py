@@ -35,8 +35,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.redis import scripts
-from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import RedisConnection, check_server
+from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value, check_server
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads.fences import answer_kinds

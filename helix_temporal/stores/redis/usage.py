@@ -7,7 +7,6 @@ index names too many sessions at worst: every entry is looked at before it is fo
 
 import asyncio
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Any, Final
 
 from helix_temporal.models.ids import encode_id
@@ -15,13 +14,10 @@ from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
 from helix_temporal.stores.checksums import SIZE, checked, with_checksum
 from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.redis.scripts import assembled
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
-_INDEX: Final = Script(
-    "usage_index",
-    (files("helix_temporal.stores.redis") / "lua" / "usage_index.lua").read_text("utf-8"),
-)
+_INDEX: Final = assembled("usage_index")
 _SLOT: Final = "{.usage}"
 """No id has this form: a full stop is encoded."""
 
