@@ -79,7 +79,7 @@ async def test_a_long_answer_is_fetched_within_the_time(
         await asyncio.Event().wait()
 
     sessions = stand.client()
-    monkeypatch.setattr(sessions, "_history", never)
+    monkeypatch.setattr(sessions._connection.reader, "read_page", never)
     with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s"):
         await sessions.ask(sid, "hello", agent="main", timeout=4)
     monkeypatch.undo()
