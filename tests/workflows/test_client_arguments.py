@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     InvalidCursorError,
     InvalidIdError,
     InvalidRequestError,
+    SessionNotFoundError,
     ThreadNotFoundError,
 )
 from helix_temporal.plugin import HelixPlugin
@@ -144,6 +145,13 @@ async def test_a_timeout_that_is_not_above_0_is_refused(
     """NaN was a `ValueError` of the standard library, and a negative one waited for two seconds."""
     with pytest.raises(InvalidRequestError, match="timeout: a number of seconds above 0 expected, got "):
         await call(stand.sessions, sid, timeout)
+
+
+async def test_an_edit_needs_an_agent_to_start_the_new_session_with(stand: Stand, sid: str) -> None:
+    """A handle without one talks to sessions that run, and the edit's does not yet."""
+    await stand.sessions.ask(sid, "one", agent="main", message_id=f"{sid}-m")
+    with pytest.raises(SessionNotFoundError, match=f"'{sid}-edit' is not running; name the agent"):
+        await stand.sessions.session(sid).edit(f"{sid}-m", "uno", f"{sid}-edit")
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e20])
