@@ -11,9 +11,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._arguments import typed_arguments
 from helix_temporal.activities.deletion import is_ours
-from helix_temporal.client._answering import Answering
+from helix_temporal.client._connection import SessionConnection
+from helix_temporal.client._reads import required_part
 from helix_temporal.errors import (
     ForeignDeploymentError,
     InvalidRequestError,
@@ -35,7 +35,6 @@ from helix_temporal.models.ids import (
     is_session_workflow,
     session_of,
     short_workflow_prefix,
-    validate_id,
     workflow_id,
 )
 from helix_temporal.models.store_calls import MAX_LIMIT
@@ -60,72 +59,47 @@ class ExecutionRun(NamedTuple):
     run_id: str
 
 
-class SessionDeleter(Answering):
-    """Deletes sessions for good."""
+class SessionDeletion:
+    """Deletes one session for good, with those of its sub-agents.
 
-    @typed_arguments
-    async def delete(
-        self,
-        session_id: str,
-        *,
-        keep_usage: bool = False,
-        grace: float = 10.0,
-        settle: float = 0.0,
-        timeout: float = 300.0,
-    ) -> DeleteResult:
-        """Remove a session with its sub-agents' sessions from every store, and from the server's histories.
+    Args:
+        connection: By which the session is reached.
+        session_id: Which; or a thread that no session has used.
+        keep_usage: Leave what was recorded of its use.
+    """
 
-        What runs is cancelled, and terminated if it has not ended within ``grace`` seconds; those who
-        wait for it are told.  May be repeated, also for a session that was never there.  The next ask
-        begins anew.
+    def __init__(self, connection: SessionConnection, session_id: str, *, keep_usage: bool) -> None:
+        self._reader, self._updates = connection.reader, connection.updates
+        self._session_id, self._keep_usage = session_id, keep_usage
+        self._own = connection.deployment.name
+        self._executions = SessionExecutions(
+            connection.client, connection.deployment, connection.also_known_as
+        )
+
+    async def run(self, grace: float, settle: float) -> DeleteResult:
+        """Carry it out; may be repeated.
 
         Args:
-            session_id: Which; or a thread that no session has used.
-            keep_usage: Leave what was recorded of its use, for invoices.
-            grace: Seconds.
-            settle: Wait so many seconds until the server has deleted the executions: it accepts a deletion
-                at once, and carries it out some seconds to a minute later.
-            timeout: Seconds for all of it.
-
-        Returns:
-            What was removed, and what is left and why: the deletion is ``complete`` where nothing is.
-
-        Raises:
-            TimeoutError: It did not come to its end; repeat it.
+            grace: Seconds until what runs is terminated.
+            settle: Seconds to wait at most until the server has deleted the executions.
         """
-        validate_id(session_id, "session_id")
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._deleted(session_id, grace, settle, keep_usage=keep_usage)
-        except TimeoutError:
-            raise TimeoutError(
-                f"session {session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"
-            ) from None
-
-    async def _deleted(
-        self, session_id: str, grace: float, settle: float, *, keep_usage: bool
-    ) -> DeleteResult:
-        executions = SessionExecutions(self._client, self._deployment, self._updates.also_known_as)
-        thread_id = await self._thread_of(session_id)
-        names, left = await self._tree(session_id, executions)
+        executions = self._executions
+        thread_id = await self._find_thread()
+        names, left = await self._find_tree()
         left += await executions.end(names, grace)
         # What ended may have started others meanwhile.
-        names, unknown = await self._tree(session_id, executions)
+        names, unknown = await self._find_tree()
         left += [each for each in unknown if each not in left]
         # Before the stores, which know the sub-agents: a deletion that dies on its way is repeated.
         refused = await executions.delete(names, [thread_id])
         removed: Counter[str] = Counter()
         for name in reversed(names):
-            erased = await self._erase(name, thread_id if name == session_id else None, keep_usage=keep_usage)
+            erased = await self._erase(name, thread_id if name == self._session_id else None)
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
         refused = refused or await executions.delete(names, [thread_id])
         # Reads of the session had short workflows of their own, and so has this deletion.
-        if own := [
-            each
-            for each in executions.deleted
-            if is_session_workflow(each.workflow_id, self._deployment.name)
-        ]:
+        if own := [each for each in executions.deleted if is_session_workflow(each.workflow_id, self._own)]:
             removed["execution"] = len(own)
         return DeleteResult(
             sessions=tuple(names),
@@ -134,50 +108,48 @@ class SessionDeleter(Answering):
             left=(*left, *([] if refused is None else [refused])),
         )
 
-    async def _erase(self, name: str, thread_id: str | None, *, keep_usage: bool) -> EraseSessionResult:
+    async def _erase(self, name: str, thread_id: str | None) -> EraseSessionResult:
         named = only_set(thread_id=thread_id)
-        named |= {"keep_usage": True} if keep_usage else {}
+        named |= {"keep_usage": True} if self._keep_usage else {}
         erase = EraseSessionInput(session_id=name, **named)
-        reply = await self._thread(ThreadRequest(do="erase", erase=erase))
-        assert reply.erased is not None
-        return reply.erased
+        return required_part((await self._reader.ask_thread(ThreadRequest(do="erase", erase=erase))).erased)
 
-    async def _thread_of(self, session_id: str) -> str:
+    async def _find_thread(self) -> str:
         """By its state, or where that is none or damaged by its last execution, if it can still be asked."""
         try:
-            state = await self.state(session_id)
+            state = await self._reader.load_state(self._session_id)
         except StoreCorruptError:
             state = None
         if state is not None:
-            return state.thread_id or session_id
+            return state.thread_id or self._session_id
         try:
-            return (await self._updates.look(session_id, _ASKED_FOR)).thread_id
+            return (await self._updates.look(self._session_id, _ASKED_FOR)).thread_id
         except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
-            return session_id  # it never ran here, or no worker serves it
+            return self._session_id  # it never ran here, or no worker serves it
 
-    async def _tree(
-        self, session_id: str, executions: "SessionExecutions"
-    ) -> tuple[list[str], list[LeftBehind]]:
+    async def _find_tree(self) -> tuple[list[str], list[LeftBehind]]:
         """The session and its sub-agents', those above before those below."""
-        found, left = {session_id: None}, list[LeftBehind]()
-        async for each in executions.below(session_id):
+        found, left = {self._session_id: None}, list[LeftBehind]()
+        async for each in self._executions.below(self._session_id):
             found.setdefault(each)
         looked: set[str] = set()
         while len(looked) < len(found):
             name = next(each for each in found if each not in looked)
             looked.add(name)
             try:
-                found |= dict.fromkeys(each for each in await self._sub_agents(name) if each not in found)
+                found |= dict.fromkeys(
+                    each for each in await self._list_sub_agents(name) if each not in found
+                )
             except (InvalidRequestError, StoreCorruptError) as error:
                 left.append(LeftBehind(what="sub_agents", where=name, why=f"not known: {error}"))
         return list(found), left
 
-    async def _sub_agents(self, session_id: str) -> list[str]:
+    async def _list_sub_agents(self, session_id: str) -> list[str]:
         names: list[str] = []
         cursor: str | None = None
         while True:
             # It may never have opened: as an error that would be in the worker's log, with its traceback.
-            page = await self._children(
+            page = await self._reader.list_children(
                 ListChildrenInput(session_id=session_id, limit=MAX_LIMIT, cursor=cursor, if_any=True)
             )
             names += [

@@ -344,13 +344,13 @@ class LiveAsk:
             await asyncio.wait(tasks)
 
     async def result(self) -> AskResult:
-        """What became of the ask; raises what `SessionClient.ask` raises."""
+        """What became of the ask; raises what `SessionHandle.ask` raises."""
         return await asyncio.shield(self._asked())
 
     async def __aiter__(self) -> AsyncGenerator[StoredChunk]:
         """The turn's chunks, each once, to its end.
 
-        Raises what `SessionClient.ask` and `SessionClient.stream` raise.
+        Raises what `SessionHandle.ask` and `SessionHandle.stream` raise.
         """
         queue: asyncio.Queue[StoredChunk | None] = asyncio.Queue()
         # Before the message is sent: nothing of its turn may be missed.

@@ -110,6 +110,7 @@ class Updates:
         deployment: Whose the sessions are.
         also_known_as: Identities that are the same deployment.
         search_attributes: By the key of the metadata that they are taken from.
+        diagnosis: Says why there is no answer.
     """
 
     def __init__(
@@ -117,14 +118,15 @@ class Updates:
         client: Client,
         task_queue: str,
         search_attributes: Mapping[str, SearchAttributeKey[str]],
-        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
-        also_known_as: Sequence[str] = (),
+        deployment: Deployment,
+        also_known_as: Sequence[str],
+        diagnosis: Diagnosis,
     ) -> None:
         self._client, self._task_queue = client, task_queue
-        self._deployment, self.also_known_as = deployment, also_known_as
+        self._deployment, self._also_known_as = deployment, also_known_as
         self._search_attributes = search_attributes
         self._slots: dict[str, _Slots] = {}
-        self.diagnosis = Diagnosis(client, task_queue)
+        self._diagnosis = diagnosis
 
     def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
         """The session's workflow."""
@@ -140,7 +142,7 @@ class Updates:
             ForeignDeploymentError: It is another deployment's.
         """
         found = await self.handle(session_id).describe()
-        await refuse_execution(found, self._deployment, self.also_known_as)
+        await refuse_execution(found, self._deployment, self._also_known_as)
         return found
 
     async def status(self, session_id: str) -> SessionInfo:
@@ -172,7 +174,7 @@ class Updates:
                     await asyncio.sleep(_QUERY_AGAIN)
                     continue
                 waited = time.monotonic() - began
-                why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
+                why = await self._diagnosis.no_worker(self.handle(session_id).id, waited)
                 if why or without_worker(error):
                     raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
@@ -291,7 +293,7 @@ class Updates:
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
-        async with self._place(session_id, argument), self.diagnosis.logged(self.handle(session_id).id):
+        async with self._place(session_id, argument), self._diagnosis.logged(self.handle(session_id).id):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -347,7 +349,7 @@ class Updates:
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
         seen = await self._seen(session_id)
         reasons = [] if seen is None else [_waits_for(seen.pending), told(seen.failing)]
-        reasons = [*filter(None, [*reasons, await self.diagnosis.why(self.handle(session_id).id)])]
+        reasons = [*filter(None, [*reasons, await self._diagnosis.why(self.handle(session_id).id)])]
         if seen is None and not reasons:
             reasons = ["the session did not answer a query either"]
         return "; ".join([said, *reasons])

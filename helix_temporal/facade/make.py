@@ -248,7 +248,7 @@ async def delete_session(
     """Remove a session for good; forks of it stay.  May be repeated, also for one that was never there.
 
     A turn of it in this process ends, and whoever receives it gets an `ErrorEvent`; one in another process
-    is waited for, where the storage has locks.  With ``client`` it is `SessionClient.delete`.
+    is waited for, where the storage has locks.  With ``client`` it is `SessionHandle.delete`.
 
     Args:
         session_id: Which.
@@ -265,7 +265,7 @@ async def delete_session(
     if client is not None:
         _refuse_both(storage)
         talker = client if isinstance(client, SessionClient) else SessionClient(client)
-        return await talker.delete(session_id, keep_usage=keep_usage)
+        return await talker.session(session_id).delete(keep_usage=keep_usage)
     if keep_usage:
         raise InvalidRequestError(
             "keep_usage is for sessions of a client: a storage keeps use in the session"
@@ -316,7 +316,7 @@ async def _forked_by_workflow(
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     target = new_session_id or generate_session_id()
     try:
-        await talker.fork(session_id, target, at=at_message, at_checkpoint=at_checkpoint)
+        await talker.session(session_id).fork(target, at=at_message, at_checkpoint=at_checkpoint)
     except ThreadNotFoundError as error:
         raise SessionNotFoundError(f"Session not found: {session_id!r}") from error
     return _through_workflow(agent, talker, target, properties)
@@ -405,7 +405,7 @@ async def _known_metadata(client: Client | SessionClient, session_id: str) -> di
     """
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     try:
-        state = await talker.state(session_id)
+        state = await talker.session(session_id).state()
     except TooLargeError:  # too large to travel, but there
         return {}
     if state is None:
@@ -421,4 +421,6 @@ def _through_workflow(
     metadata: Mapping[str, str] | None = None,
 ) -> Session:
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
-    return Session(session_id, WorkflowEngine(talker, session_id, agent.name, properties, metadata))
+    return Session(
+        session_id, WorkflowEngine(talker.session(session_id, agent=agent.name), properties, metadata)
+    )

@@ -24,7 +24,7 @@ from helix_temporal.activities._runtime import (
 )
 from helix_temporal.activities.standing_step import TurnAnswers
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
 from helix_temporal.models.base import canonical, clean
@@ -477,22 +477,18 @@ class WorkflowEngine:
 
     def __init__(
         self,
-        client: SessionClient,
-        session_id: str,
-        agent: str,
+        session: SessionHandle,
         properties: SessionProperties | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self._client, self._session_id, self._agent = client, session_id, agent
+        self._session = session
         self._properties, self._metadata = properties, metadata
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer`."""
         emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
-        result = await self._client.ask(
-            self._session_id,
+        result = await self._session.ask(
             message.text,
-            agent=self._agent,
             message_id=message.id,
             properties=self._properties,
             metadata=self._metadata,
@@ -509,17 +505,17 @@ class WorkflowEngine:
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`: read through the workflow's workers."""
-        messages = await self._client.messages(self._session_id)
-        return StoredSession(id=self._session_id, messages=tuple(messages))
+        messages = await self._session.messages()
+        return StoredSession(id=self._session.session_id, messages=tuple(messages))
 
     async def state(self) -> dict[str, Any]:
         """See `Engine.state`: what the session store says."""
-        found = await self._client.state(self._session_id)
+        found = await self._session.state()
         return {} if found is None else dict(found.custom_state)
 
     async def used(self) -> Usage:
         """See `Engine.used`: what the thread says of its model calls."""
-        return (await self._client.usage(self._session_id)).tokens
+        return (await self._session.usage()).tokens
 
 
 class Session:

@@ -55,7 +55,7 @@ class HelixEnv:
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
-        return await self.sessions.messages(thread_id)
+        return await self.sessions.session(thread_id).messages()
 
 
 @contextlib.asynccontextmanager

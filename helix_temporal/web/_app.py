@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helix_temporal.client import SessionClient
-from helix_temporal.client._streams import After, Until
+from helix_temporal.client import After, SessionClient, SessionHandle, Until
 from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
@@ -163,14 +162,13 @@ class _Endpoints:
         ]
 
     async def events(self, request: Request) -> Response:
-        session_id, given = await self._session(request), request.query_params
+        session, given = await self._session(request), request.query_params
         until = _one_of(given.get("until", "closed"), "until", get_args(Until))
         seen = request.headers.get("last-event-id")
         after = _place(given.get("after")) if seen is None else _place(seen)
-        if isinstance(after, int) and seen is not None and await self._is_over(session_id, after, until):
+        if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
-        chunks = self._client.stream(
-            session_id,
+        chunks = session.stream(
             after=after,
             until=cast("Until", until),
             run_id=given.get("run_id"),
@@ -190,9 +188,8 @@ class _Endpoints:
         self._open_streams -= 1
 
     async def history(self, request: Request) -> Response:
-        session_id, given = await self._session(request), request.query_params
-        page = await self._client.history(
-            session_id,
+        session, given = await self._session(request), request.query_params
+        page = await session.history(
             start=_number(given.get("start", "0"), "start"),
             limit=_number(given.get("limit", "100"), "limit"),
             backward=given.get("backward") in {"1", "true"},
@@ -201,45 +198,45 @@ class _Endpoints:
         return _json(page.model_dump(mode="json"))
 
     async def send(self, request: Request) -> Response:
-        session_id = await self._session(request)
+        session = await self._session(request)
         message = await self._body(request, _Message)
         message_id = await self._client.send(
-            session_id, message.text, agent=self._agent, message_id=message.message_id
+            session.session_id, message.text, agent=self._agent, message_id=message.message_id
         )
         return _json({"message_id": message_id}, 202)
 
     async def pending(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        waiting = await self._client.pending(session_id)
+        session = await self._session(request)
+        waiting = await session.pending()
         return _json({"pending": [each.model_dump(mode="json") for each in waiting]})
 
     async def answer_call(self, request: Request) -> Response:
-        session_id = await self._session(request)
+        session = await self._session(request)
         answer = await self._body(request, _CallAnswer)
-        reply = await self._client.submit_tool_result(
-            session_id, answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
+        reply = await session.submit_tool_result(
+            answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
         )
         return _json({"status": reply.status})
 
     async def approve(self, request: Request) -> Response:
-        session_id = await self._session(request)
+        session = await self._session(request)
         given = await self._body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
-        reply = await self._client.submit_approval(session_id, approval, submission_id=given.submission_id)
+        reply = await session.submit_approval(approval, submission_id=given.submission_id)
         return _json({"status": reply.status})
 
     async def stop(self, request: Request) -> Response:
-        session_id = await self._session(request)
+        session = await self._session(request)
         asked = await self._body(request, _Stop)
-        stopping = await self._client.stop(session_id, abort=asked.abort, run_id=asked.run_id)
+        stopping = await session.stop(abort=asked.abort, run_id=asked.run_id)
         return _json({"stopping": stopping})
 
-    async def _session(self, request: Request) -> str:
+    async def _session(self, request: Request) -> SessionHandle:
         """The session that the request names, if it may."""
         session_id = validate_id(request.path_params["session_id"], "session_id")
         if self._authorise is not None and not await self._authorise(request, session_id):
             raise HTTPException(403)
-        return session_id
+        return self._client.session(session_id)
 
     async def _body(self, request: Request, model: type[T]) -> T:
         """The request's body as this model; 408 if it does not arrive."""
@@ -258,21 +255,20 @@ class _Endpoints:
         except ValidationError as error:
             raise InvalidRequestError(f"the request's body does not fit: {_fields(error)}") from None
 
-    async def _is_over(self, session_id: str, seen: int, until: str) -> bool:
+    async def _is_over(self, session: SessionHandle, seen: int, until: str) -> bool:
         """Whether the last event that a browser saw was the last of what it asks for."""
-        streams = self._client.streams
-        info = await streams.get_info(session_id)
+        info = await self._client.streams.get_info(session.session_id)
         if info is None or seen > info.last_sequence:
             return False
         if until == "closed":
             return info.status == "ended" and seen == info.last_sequence
         if seen < info.first_sequence:
             return False
-        return isinstance((await _chunk_at(self._client, session_id, seen)), RunEnded)
+        return isinstance((await _chunk_at(session, seen)), RunEnded)
 
 
-async def _chunk_at(client: SessionClient, session_id: str, sequence: int) -> Any:
-    async with aclosing(client.stream(session_id, after=sequence - 1, until="closed")) as chunks:
+async def _chunk_at(session: SessionHandle, sequence: int) -> Any:
+    async with aclosing(session.stream(after=sequence - 1, until="closed")) as chunks:
         return (await anext(chunks)).chunk
 
 

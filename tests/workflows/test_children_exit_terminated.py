@@ -68,7 +68,7 @@ async def open_again(crew: Crew, sid: str, agent: str) -> tuple[PendingCall, ...
     """Ask again after the terminate: what the session waits for."""
     again = await asked_once(crew, sid, agent)
     assert (again.status, again.in_thread) == (AskStatus.SUSPENDED, True)
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
     return again.pending
 
 
@@ -80,7 +80,7 @@ async def test_a_root_that_is_terminated_before_its_save_waits_on(
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, agent)).pending
     assert await open_again(crew, sid, agent) == (call,)
-    assert await leaving(crew).pending(sid) == (call,)
+    assert await leaving(crew).session(sid).pending() == (call,)
     below = await lineage(crew, sid)
     assert [len(crew.team.heard[each]) for each in (sid, *below)] == [1] * (1 + len(below))
     reply = await answer(crew, sid, call, "blue")
@@ -150,7 +150,7 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
         return request.messages[-1].text
 
     crew.team.leads[sid] = held
-    await leaving(crew).submit_tool_result(sid, call, "blue", timeout=30)
+    await leaving(crew).session(sid).submit_tool_result(call, "blue", timeout=30)
     await crew.handle(call.route[0]).result()
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
     await crew.handle(sid).terminate()
@@ -188,15 +188,15 @@ async def test_a_rewind_ends_what_was_found_asleep(
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, "asks-below")).pending
     below = await lineage(crew, sid)
-    assert await leaving(crew).stop(sid, abort=True)
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    assert await leaving(crew).session(sid).stop(abort=True)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert await crew.texts(sid) == []
     for each in below:
         state = await state_of(crew, each)
         assert (state.pending_client_tool_calls, state.suspended_awaiting_children) == ({}, ())
     assert [each.status for each in await crew.children(sid)] == [SessionStatus.INTERRUPTED]
-    assert call.id not in [each.id for each in await leaving(crew).pending(sid)]
+    assert call.id not in [each.id for each in await leaving(crew).session(sid).pending()]
 
 
 async def test_who_waits_below_one_that_was_terminated_waits_for_nobody(

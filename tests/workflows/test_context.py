@@ -116,7 +116,7 @@ async def test_a_fork_takes_the_summary_along_where_it_holds(shop: Stand, sid: s
     assert "told of one" in given(shop, f"{sid}-late")[0]
     assert await summary(shop, f"{sid}-early") is None
     for name in ("late", "early"):
-        await shop.sessions.close(f"{sid}-{name}")
+        await shop.sessions.session(f"{sid}-{name}").close()
 
 
 async def test_results_that_had_to_be_mended_are_told(shop: Stand, sid: str) -> None:

@@ -61,12 +61,12 @@ async def test_a_session_ends_after_an_idle_day_and_starts_again(plugin: HelixPl
         sid = f"s-{uuid.uuid4().hex[:8]}"
         await sessions.ask(sid, "hello", agent="main")
         await environment.sleep(DAY - 60)
-        assert (await sessions.status(sid)).status == "idle"
+        assert (await sessions.session(sid).status()).status == "idle"
         await environment.sleep(120)
         await until_completed(environment, sid)
         assert await plugin.backends.hot.header(sid) is None
         assert (await sessions.ask(sid, "again", agent="main")).text == "3: again"
-        await sessions.close(sid)
+        await sessions.session(sid).close()
         await until_completed(environment, sid)
 
 
@@ -109,6 +109,6 @@ async def test_a_session_ends_after_an_idle_day_on_a_clock_of_its_own(plugin: He
             await sessions.ask(sid, "hello", agent="main")
         handle = environment.client.get_workflow_handle(workflow_id(sid))
         await environment.fast_forward(handle, DAY + 60)
-        ended = await asyncio.wait_for(sessions.result(sid), 30)
+        ended = await asyncio.wait_for(sessions.session(sid).result(), 30)
         assert ended.status == "completed"
         assert await plugin.backends.hot.header(sid) is None

@@ -87,8 +87,8 @@ async def custom_state(stand: Stand, session_id: str) -> dict[str, Any]:
 
 async def state_notes(stand: Stand, session_id: str) -> list[Receipt]:
     """Close the session; what its receipts say of the state."""
-    await stand.sessions.close(session_id)
-    result = await stand.sessions.result(session_id)
+    await stand.sessions.session(session_id).close()
+    result = await stand.sessions.session(session_id).result()
     return [each for each in result.receipts if each.name == "state"]
 
 

@@ -102,7 +102,7 @@ async def test_a_turn_that_is_aborted(shown: Stand, sid: str) -> None:
     shown.desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(shown.sessions.ask(sid, "go", agent="main", message_id="m1"))
     await gate.reached.wait()
-    await shown.sessions.stop(sid, abort=True)
+    await shown.sessions.session(sid).stop(abort=True)
     await asked
     gate.opened.set()
     ended = await end_of(shown, sid, "m1")
@@ -168,7 +168,7 @@ async def test_a_session_that_ends_at_rest_has_nothing_to_tell(shown: Stand, sid
     before = await shown.sessions.streams.get_info(sid)
     await shown.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await shown.sessions.result(sid)
+        await shown.sessions.session(sid).result()
     assert (await end_of(shown, sid, "m1")).status == "completed"
     after = await shown.sessions.streams.get_info(sid)
     assert before is not None
