@@ -1,16 +1,13 @@
 """Every lock manager keeps the same promises."""
 
-from pathlib import Path
-
 import pytest
 
-from helix_temporal.stores.file import FileBackend
-from helix_temporal.stores.file.locks import FileLocks
 from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
+from helix_temporal.stores.sqlite import SqliteBackend, SqliteLocks
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
 
@@ -27,16 +24,16 @@ class TestMemoryLocks(LocksContract):
         return locks
 
 
-class TestFileLocks(LocksContract):
+class TestSqliteLocks(LocksContract):
     @pytest.fixture
-    async def locks(self, data_directory: Path) -> FileLocks:
-        """An empty directory."""
-        return FileBackend(data_directory).locks
+    async def locks(self, sqlite: SqliteBackend) -> SqliteLocks:
+        """A file that is not there yet."""
+        return sqlite.locks
 
     @pytest.fixture
-    async def another(self, locks: FileLocks, data_directory: Path) -> FileLocks:
-        """The same directory."""
-        return FileBackend(data_directory).locks
+    async def another(self, another_sqlite: SqliteBackend) -> SqliteLocks:
+        """The same file."""
+        return another_sqlite.locks
 
 
 class TestPostgresLocks(LocksContract, ServerClockContract):
