@@ -1,5 +1,6 @@
 """Hot threads in SQLite: a row a thread, and a row a message."""
 
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace as changed
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 _SCAN: Final = 500
 _HEADER: Final = TypeAdapter(HotHeader)
+_UNREAD: Final = Record("", "", b"")
 _FIELDS: Final = tuple(name for name in HotHeader.__dataclass_fields__ if name != "slice")
 
 
@@ -103,9 +105,8 @@ class SqliteThreads:
                 return None
             base, end = thread.header.base.position, thread.header.head.position
             at = min(max(head.position, base), end)
-            window = await _window(on, thread, max(at - max(limit, ids, 1), base), min(at + after, end))
-            view = ops.step_view(window, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids)
-            return changed(view, header=thread.header)
+            held = await _with_messages(on, thread, max(at - max(limit, ids, 1), base), min(at + after, end))
+            return ops.step_view(held, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids)
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`; a damaged thread is named as well.  Removes what has expired."""
@@ -130,16 +131,13 @@ class SqliteThreads:
         thread = await self._find(on, step.thread_id)
         if thread is None:
             return ops.append(None, step, now).answer
-        base, end = thread.header.base, thread.header.head.position
-        start = min(max(step.head.position - 1, base.position), end)
-        window = await _window(on, thread, start, min(start + 1 + max(len(step.records), 1), end))
-        appended, after = ops.append(window, step, now)
-        assert appended is not None
-        assert after is not None
-        header = changed(appended.header, base=base)
-        if after is not window:
-            await _store(on, header, window, after)
-        return changed(appended, header=header)
+        base, end = thread.header.base.position, thread.header.head.position
+        start = min(max(step.head.position - 1, base), end)
+        held = await _with_messages(on, thread, start, min(start + 1 + max(len(step.records), 1), end))
+        appended, after = ops.append(held, step, now)
+        if after is not None and after is not held:
+            await _store(on, held, after)
+        return appended
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
@@ -229,10 +227,10 @@ class SqliteThreads:
         async with self._database.write(erases=erases) as on:
             held = await self._find(on, thread_id)
             if held is not None and whole:
-                held = await _window(on, held, held.header.base.position, held.header.head.position)
+                held = await _with_messages(on, held, held.header.base.position, held.header.head.position)
             answer, after = operation(held, self._clock())
             if after is not None and after is not held:
-                await _store(on, after.header, held, after)
+                await _store(on, held, after)
             elif after is None and held is not None:
                 await _delete(on, thread_id)
             return answer
@@ -252,13 +250,11 @@ class SqliteThreads:
             return found
 
 
-async def _window(on: Statements, thread: HeldThread, start: int, stop: int) -> HeldThread:
-    """The thread as if its base were at ``start``, with the messages from there up to ``stop``."""
-    header = thread.header
-    records = await _messages(on, header.thread_id, start, stop)
-    if start > header.base.position:
-        header = changed(header, base=Head(position=start, last_id=""))
-    return HeldThread(header, records, thread.expires_at)
+async def _with_messages(on: Statements, thread: HeldThread, start: int, stop: int) -> HeldThread:
+    """The thread with the messages of a range; before them stand such that nobody looks at."""
+    records = await _messages(on, thread.header.thread_id, start, stop)
+    unread = (_UNREAD,) * (start - thread.header.base.position)
+    return changed(thread, records=unread + records)
 
 
 async def _messages(on: Statements, thread_id: str, start: int, stop: int) -> tuple[Record, ...]:
@@ -281,53 +277,56 @@ async def _messages(on: Statements, thread_id: str, start: int, stop: int) -> tu
     return tuple(found)
 
 
-async def _store(on: Statements, header: HotHeader, before: HeldThread | None, after: HeldThread) -> None:
-    """Write what differs; ``header`` is what is stored of ``after``, whose base may be that of a window."""
+async def _store(on: Statements, before: HeldThread | None, after: HeldThread) -> None:
+    """Write what differs."""
+    header = after.header
     thread_id = header.thread_id
     row = {
         "thread_id": thread_id,
         "expires_at": None if after.expires_at is None else ceil(after.expires_at * 1000),
         "header": _header_body(header, after.expires_at),
     }
-    same_slice = before is not None and (before.header.slice, before.header.slice_version) == (
-        header.slice,
-        header.slice_version,
-    )
-    if same_slice:
+    slice_ = (header.slice, header.slice_version)
+    if before is not None and (before.header.slice, before.header.slice_version) == slice_:
         await on.fetch("thread_put_header", row)
     else:
         stored = with_checksum(header.slice, thread_id, header.slice_version)
         await on.fetch("thread_put", row | {"slice": stored})
-    base, kept = after.header.base.position, 0
     if before is None:
+        # One that has expired may have left some.
         await on.fetch("thread_delete_messages", {"thread_id": thread_id})
-    elif after.records is before.records:
-        return
-    else:
-        old = before.records[max(base - before.header.base.position, 0) :]
-        if base >= before.header.base.position:
-            pairs = zip(old, after.records, strict=False)
-            kept = next(
-                (n for n, (one, other) in enumerate(pairs) if one is not other),
-                min(len(old), len(after.records)),
-            )
-        moved = base != before.header.base.position
-        if moved or kept < len(old):
-            cut = {"thread_id": thread_id, "first": base if moved else 0, "stop": base + kept}
+        await _put_messages(on, after, header.base.position)
+    elif after.records is not before.records:
+        start = _first_difference(before, after)
+        if start < before.header.head.position or header.base != before.header.base:
+            cut = {"thread_id": thread_id, "first": header.base.position, "stop": start}
             await on.fetch("thread_cut_messages", cut)
-    await on.execute_many(
-        "thread_put_message",
-        [
-            {
-                "thread_id": thread_id,
-                "position": position,
-                "kind": record.kind,
-                "id": record.id,
-                "body": with_checksum(record.body, thread_id, position, record.kind, record.id),
-            }
-            for position, record in enumerate(after.records[kept:], base + kept)
-        ],
-    )
+        await _put_messages(on, after, start)
+
+
+def _first_difference(before: HeldThread, after: HeldThread) -> int:
+    """The first position at which another message stands than before; the end where there is none."""
+    start = after.header.base.position
+    if start < before.header.base.position:
+        return start
+    pairs = zip(before.tail(start), after.records, strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] is pair[1], pairs)
+    return start + sum(1 for _ in same)
+
+
+async def _put_messages(on: Statements, thread: HeldThread, start: int) -> None:
+    thread_id = thread.header.thread_id
+    rows = [
+        {
+            "thread_id": thread_id,
+            "position": position,
+            "kind": record.kind,
+            "id": record.id,
+            "body": with_checksum(record.body, thread_id, position, record.kind, record.id),
+        }
+        for position, record in enumerate(thread.tail(start), start)
+    ]
+    await on.execute_many("thread_put_message", rows)
 
 
 async def _delete(on: Statements, thread_id: str) -> None:
