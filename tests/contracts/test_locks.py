@@ -1,7 +1,12 @@
 """Every lock manager keeps the same promises."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from helix_temporal.errors import StoreCorruptError
+from helix_temporal.facade.documents import FileLocks
 from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
@@ -34,6 +39,30 @@ class TestSqliteLocks(LocksContract):
     async def another(self, another_sqlite: SqliteBackend) -> SqliteLocks:
         """The same file."""
         return another_sqlite.locks
+
+
+class TestFileLocks(LocksContract):
+    @pytest.fixture
+    async def locks(self, data_directory: Path) -> FileLocks:
+        """The leases of the façade's documents, in a directory that is not there yet."""
+        return FileLocks(data_directory)
+
+    @pytest.fixture
+    async def another(self, locks: FileLocks, data_directory: Path) -> FileLocks:
+        """The same directory."""
+        return FileLocks(data_directory)
+
+    async def test_a_damaged_lease_is_told_and_left_alone(
+        self, locks: FileLocks, data_directory: Path
+    ) -> None:
+        """Taken anew, it might give out a token that was given out before."""
+        await locks.acquire("k")
+        path = locks._path("k")
+        damaged = path.read_bytes().replace(b"fencing_token", b"fencing_tokan")
+        path.write_bytes(damaged)
+        with pytest.raises(StoreCorruptError, match="'k'"):
+            await FileLocks(data_directory).acquire("k")
+        assert await asyncio.to_thread(path.read_bytes) == damaged
 
 
 class TestPostgresLocks(LocksContract, ServerClockContract):

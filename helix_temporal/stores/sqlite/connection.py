@@ -70,7 +70,7 @@ class Statements:
         if len(given) == 1:
             await self._connection.execute_fetchall(statement(name), given[0])
         elif given:
-            await self._connection.executemany(statement(name), given)  # type: ignore[arg-type]  # by name
+            await self._connection.executemany(statement(name), given)
 
 
 @dataclass
@@ -233,7 +233,8 @@ class Database:
     async def _connect(self) -> aiosqlite.Connection:
         connection = aiosqlite.connect(self.file, timeout=self._timeout, isolation_level=None)
         # A program that forgets to close would wait for this thread for ever at its end.
-        getattr(connection, "_thread", connection).daemon = True
+        thread: Any = getattr(connection, "_thread", connection)
+        thread.daemon = True
 
         async def opened() -> aiosqlite.Connection:
             return await connection
