@@ -269,6 +269,8 @@ class Database:
                 f"{self._where}: its file system has no shared memory for WAL; use a local disk"
             )
         await connection.execute_fetchall("PRAGMA synchronous = FULL")
+        # macOS keeps what was synced in the drive's cache unless it is asked for more; others ignore it.
+        await connection.execute_fetchall("PRAGMA fullfsync = ON")
         # A conversation that somebody has deleted is not to be found in the file any more.
         await connection.execute_fetchall("PRAGMA secure_delete = ON")
         if made:
