@@ -49,7 +49,7 @@ def bucket_mark(endpoint: str | None, bucket: str, prefix: str) -> str:
 
 
 def directory_mark(directory: Path, prefix: str = "") -> str:
-    """Of a directory of this machine."""
+    """Of a directory or a file of this machine."""
     return mark("files", directory.absolute(), prefix)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from helix_temporal._policies import call_policy
@@ -47,7 +46,12 @@ _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or adapter is given; nothing connects to it."""
 
 
-_WHERE: Final = {"redis": "redis_url", "postgres": "postgres_dsn", "s3": "s3_endpoint"}
+_WHERE: Final = {
+    "redis": "redis_url",
+    "postgres": "postgres_dsn",
+    "sqlite": "data_directory",
+    "s3": "s3_endpoint",
+}
 
 
 @contextmanager
@@ -320,7 +324,12 @@ class _Places(dict[str, Any]):
         self.chosen = settings.model_copy(update=placed)
 
     def __missing__(self, name: str) -> Any:
-        made = {"redis": self._redis, "postgres": self._postgres, "file": self._file, "memory": self._memory}
+        made = {
+            "redis": self._redis,
+            "postgres": self._postgres,
+            "sqlite": self._sqlite,
+            "memory": self._memory,
+        }
         self[name] = made[name]()
         return self[name]
 
@@ -347,11 +356,12 @@ class _Places(dict[str, Any]):
             stream_limits=settings.stream_limits,
         )
 
-    def _file(self) -> Any:
-        from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
+    def _sqlite(self) -> Any:
+        from helix_temporal.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
         settings = self._settings
-        return FileBackend(settings.files or Path(), stream_limits=settings.stream_limits)
+        assert settings.sqlite_file is not None  # settings without it are refused
+        return SqliteBackend(settings.sqlite_file, stream_limits=settings.stream_limits)
 
     def _memory(self) -> Any:
         from helix_temporal.stores.memory.backend import MemoryBackend  # noqa: PLC0415

@@ -159,8 +159,8 @@ class Settings(_Group):
             other addresses, or where they were before they were moved.
         redis_cluster: The address is one node of a Redis Cluster.
         postgres_statement_cache_size: By default 256, and 0 where PgBouncer or the like stands between.
-        data_directory: Threads on this machine's disk, where there is neither Redis nor PostgreSQL; made
-            by the first write.
+        data_directory: Everything in one SQLite database, ``helix.db`` in this directory of a local disk,
+            where there is neither Redis nor PostgreSQL; made by the first use.
         thread_store: Where hot threads are; by default the first of Redis, PostgreSQL and the data
             directory that is given, else this process's memory.
         session_store: Where state, runs and checkpoints are, and locks and usage with them; by default
@@ -219,13 +219,13 @@ class Settings(_Group):
 
     data_directory: Path | None = None
 
-    thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
-    session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
+    thread_store: Literal["redis", "postgres", "sqlite", "memory"] | None = None
+    session_store: Literal["postgres", "redis", "sqlite", "memory", "none"] | None = None
     session_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
 
     workspaces: Annotated[Mapping[str, str], BeforeValidator(rules.import_paths)] = {}
 
-    stream_store: Literal["redis", "postgres", "file", "memory", "none"] | None = None
+    stream_store: Literal["redis", "postgres", "sqlite", "memory", "none"] | None = None
     stream_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
     stream_max_chunks: int = Field(default=10_000, ge=0, le=10_000_000)
     stream_max_chunk_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
@@ -280,8 +280,8 @@ class Settings(_Group):
             found["redis"] = marks.redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
         if self.postgres_dsn is not None:
             found["postgres"] = marks.postgres_mark(self.postgres_dsn, self.table_prefix)
-        if self.files is not None:
-            found["files"] = marks.directory_mark(self.files)
+        if self.sqlite_file is not None:
+            found["sqlite"] = marks.directory_mark(self.sqlite_file)
         if self.s3_bucket is not None:
             found["archive"] = marks.bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)
         elif self.cold_directory is not None:
@@ -289,11 +289,12 @@ class Settings(_Group):
         return Deployment(self.name, tuple(found.items()))
 
     @property
-    def files(self) -> Path | None:
-        """The deployment's own part of the data directory."""
-        if self.data_directory is None or self.name == DEFAULT_NAME:
-            return self.data_directory
-        return self.data_directory / "deployments" / self.name
+    def sqlite_file(self) -> Path | None:
+        """The deployment's own database in the data directory."""
+        if self.data_directory is None:
+            return None
+        own = () if self.name == DEFAULT_NAME else ("deployments", self.name)
+        return self.data_directory.joinpath(*own, "helix.db")
 
     @property
     def has_cold_tier(self) -> bool:
@@ -301,7 +302,7 @@ class Settings(_Group):
         return self.s3_bucket is not None or self.cold_directory is not None
 
     @property
-    def threads_in(self) -> Literal["redis", "postgres", "file", "memory"]:
+    def threads_in(self) -> Literal["redis", "postgres", "sqlite", "memory"]:
         """The store that hot threads are in."""
         if self.thread_store is not None:
             return self.thread_store
@@ -309,10 +310,10 @@ class Settings(_Group):
             return "redis"
         if self.postgres_dsn is not None:
             return "postgres"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
-    def state_in(self) -> Literal["postgres", "redis", "file", "memory"]:
+    def state_in(self) -> Literal["postgres", "redis", "sqlite", "memory"]:
         """The store that state, locks and usage are in."""
         if self.session_store is not None and self.session_store != "none":
             return self.session_store
@@ -320,10 +321,10 @@ class Settings(_Group):
             return "postgres"
         if self.redis_url is not None:
             return "redis"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
-    def streams_in(self) -> Literal["redis", "postgres", "file", "memory", "none"]:
+    def streams_in(self) -> Literal["redis", "postgres", "sqlite", "memory", "none"]:
         """The store that streams are in."""
         if self.stream_store is not None:
             return self.stream_store
@@ -331,7 +332,7 @@ class Settings(_Group):
             return "redis"
         if self.postgres_dsn is not None:
             return "postgres"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
     def stream_limits(self) -> StreamLimits:
@@ -360,7 +361,7 @@ class Settings(_Group):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
+        needed = {"redis": "redis_url", "postgres": "postgres_dsn", "sqlite": "data_directory"}
         places = {
             "thread_store": self.threads_in,
             "session_store": self.state_in,

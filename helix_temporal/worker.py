@@ -217,7 +217,7 @@ def _place(settings: Settings, where: str) -> str:
         return f"{redacted(settings.redis_url or '')} (keys {settings.redis_prefix}*)"
     if where == "postgres":
         return f"{redacted(settings.postgres_dsn or '')} (tables {settings.table_prefix}*)"
-    return str(settings.files) if where == "file" else where
+    return str(settings.sqlite_file) if where == "sqlite" else where
 
 
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:

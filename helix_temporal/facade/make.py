@@ -18,6 +18,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     TooLargeError,
 )
+from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.facade.session import (
     LocalEngine,
     Session,
@@ -63,8 +64,6 @@ def create_session_storage(
         case "memory":
             return MemorySessionStorage()
         case "file":
-            from helix_temporal.stores.file.storage import FileSessionStorage  # noqa: PLC0415
-
             return FileSessionStorage(_needed(directory, kind, "directory"))
         case "redis":
             from helix_temporal.stores.redis.storage import RedisSessionStorage  # noqa: PLC0415

@@ -8,7 +8,7 @@ import secrets
 import string
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, Self
 
 from temporalio.exceptions import ApplicationError
@@ -55,6 +55,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.session.record import SessionRecord, check_values
+from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
@@ -460,16 +461,7 @@ async def finish_write(writing: Coroutine[Any, Any, None]) -> None:
 
     Else it would go on after the lease was given back, over the turn of the next holder.
     """
-    task = asyncio.create_task(writing)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):  # the first one is passed on
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # told to nobody: who cancelled asked for no answer
-        raise
+    await finish_before_cancel(writing)
 
 
 class WorkflowEngine:

@@ -24,7 +24,7 @@ SETTINGS: Final = {
     QUEUE: "HELIX_TASK_QUEUE, or the stores, which this client does not name",
     "redis": "HELIX_REDIS_URL and HELIX_REDIS_PREFIX",
     "postgres": "HELIX_POSTGRES_DSN and HELIX_TABLE_PREFIX",
-    "files": "HELIX_DATA_DIRECTORY",
+    "sqlite": "HELIX_DATA_DIRECTORY",
     "archive": "HELIX_S3_ENDPOINT, HELIX_S3_BUCKET and HELIX_S3_PREFIX, or HELIX_COLD_DIRECTORY",
 }
 """The settings to look at, by what differs."""

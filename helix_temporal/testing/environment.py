@@ -85,7 +85,7 @@ async def helix_env(
         workflows: Your own, beside those of the pack.
         activities: Your own; or a function that makes them, given the stores.
         options: For the sessions that ``sessions`` starts.
-        directory: Stores and archive are files there, and a later environment finds them again.  Without
+        directory: Stores and archive are there, and a later environment finds them again.  Without
             it the stores are in memory, over an archive in a directory of their own, until the block ends.
         settings: Stores of your own choice instead; their address of Temporal is not used.
         plugin: Further arguments for `HelixPlugin`.

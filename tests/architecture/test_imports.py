@@ -21,7 +21,7 @@ import helix_temporal
 from helix_temporal import client
 from tests.architecture._project import MODULES, ROOT, relative
 
-DRIVERS: Final = {"asyncpg", "redis", "aioboto3", "aiobotocore", "boto3", "botocore", "aiohttp"}
+DRIVERS: Final = {"asyncpg", "aiosqlite", "redis", "aioboto3", "aiobotocore", "boto3", "botocore", "aiohttp"}
 HEAVY: Final = {*DRIVERS, "temporalio", "pydantic", "pydantic_core"}
 LIGHT: Final = (
     "helix_temporal",

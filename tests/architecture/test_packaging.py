@@ -130,10 +130,10 @@ def test_the_wheel_holds_nothing_else(files: set[str]) -> None:
 
 
 def test_the_core_brings_what_the_design_names(about: Message) -> None:
-    """Providers, servers and tools are extras; an application installs nine libraries."""
+    """Providers, servers and tools are extras; an application installs ten libraries."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
     core = {requirement.name: requirement.extras for requirement in required if requirement.marker is None}
-    drivers = {"asyncpg", "redis", "aioboto3"}
+    drivers = {"asyncpg", "aiosqlite", "redis", "aioboto3"}
     assert set(core) == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", "typer", *drivers}
     # Read in Python, an answer takes longer than the server takes to give it.
     assert {name: extras for name, extras in core.items() if extras} == {"redis": {"hiredis"}}

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,9 +19,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.settings import Settings
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sqlite import SqliteBackend
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_handle import counting, served, talk
@@ -37,9 +36,9 @@ NOBODY = "a queue that nobody serves"
 async def settings(
     temporal_address: str, redis_url: str, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Settings:
-    """Threads in Redis over S3, states in files."""
+    """Threads in Redis over S3, states in SQLite."""
     data, name = tmp_path_factory.mktemp("states"), f"t{uuid.uuid4().hex[:12]}"
-    return make_settings(temporal_address, redis_url, s3, name, session_store="file", data_directory=data)
+    return make_settings(temporal_address, redis_url, s3, name, session_store="sqlite", data_directory=data)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -70,13 +69,15 @@ async def stores(settings: Settings, s3: S3Endpoint) -> AsyncIterator[SessionSto
         access_key=s3.access_key,
         secret_key=s3.secret_key,
     )
-    files = FileBackend(settings.data_directory or Path())
+    assert settings.sqlite_file is not None
+    sqlite = SqliteBackend(settings.sqlite_file)
     yield SessionStores(
         threads=TieredThreads(redis.threads, blobs, prefix=settings.s3_prefix),
-        usage=files.usage,
-        sessions=RecordSessions(files.sessions),
+        usage=sqlite.usage,
+        sessions=RecordSessions(sqlite.sessions),
     )
     await redis.close()
+    await sqlite.close()
     await blobs.close()
 
 

@@ -44,10 +44,12 @@ async def served(settings: Settings, desk: Desk) -> AsyncIterator[Stand]:
 async def kept(
     temporal_address: str, redis_url: str, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stand]:
-    """A worker with threads in Redis over S3, and states in files."""
+    """A worker with threads in Redis over S3, and states in SQLite."""
     data = tmp_path_factory.mktemp("states")
     name = f"t{uuid.uuid4().hex[:12]}"
-    settings = make_settings(temporal_address, redis_url, s3, name, session_store="file", data_directory=data)
+    settings = make_settings(
+        temporal_address, redis_url, s3, name, session_store="sqlite", data_directory=data
+    )
     async with served(settings, Desk()) as stand:
         yield stand
 

@@ -32,7 +32,7 @@ from tests.workflows.test_reset import reset, task_ends
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 NO_S3 = dict.fromkeys(("s3_endpoint", "s3_bucket", "s3_access_key", "s3_secret_key"))
-PAIRINGS = ("redis and postgres", "redis alone", "postgres alone", "files alone", "memory alone")
+PAIRINGS = ("redis and postgres", "redis alone", "postgres alone", "sqlite alone", "memory alone")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def place(
         },
         "redis alone": {"redis_url": redis_url},
         "postgres alone": {**postgres, **NO_S3},
-        "files alone": {**NO_S3, "data_directory": tmp_path / "data"},
+        "sqlite alone": {**NO_S3, "data_directory": tmp_path / "data"},
         "memory alone": {**NO_S3},
     }
     chosen = changes[getattr(request, "param", "redis and postgres")]

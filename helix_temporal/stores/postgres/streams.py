@@ -1,18 +1,18 @@
-"""Waiting for news of streams: one statement for all that this process reads, again and again.
+"""Streams in PostgreSQL: a row a chunk, and one statement again and again for all that this process reads.
 
 No connection is held and nothing depends on the state of a session, so that a pooler in transaction mode may
 stand between; a NOTIFY with every chunk would, besides, make all commits of the database wait for each other.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores.checksums import checked, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
+from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import News
 from helix_temporal.stores.streams.rules import (
     Batch,
@@ -26,72 +26,6 @@ from helix_temporal.stores.streams.rules import (
     facts_from,
 )
 from helix_temporal.stores.streams.store import Streams
-
-Place = tuple[str, int, int]
-"""Of which making, the last sequence, and the revision: what a stream is compared with."""
-
-_QUICK: Final = 0.01
-_SLOW: Final = 0.1
-_GROWTH: Final = 1.3
-
-
-class Polling:
-    """Asks while somebody waits: every 10 ms while chunks come, down to every 100 ms while none do.
-
-    Args:
-        ask: How far streams of these ids are; those that are gone are left out.
-    """
-
-    def __init__(self, ask: Callable[[Sequence[str]], Awaitable[Mapping[str, Place]]]) -> None:
-        self._ask = ask
-        self._waiting: dict[str, tuple[Place, asyncio.Future[None]]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._pause = _QUICK
-
-    async def wait(self, stream_id: str, seen: Place, seconds: float) -> None:
-        """Until the stream is elsewhere than it was seen, or the time is over.
-
-        Raises:
-            HelixError: The store cannot be asked.
-        """
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[stream_id] = (seen, future)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="streams in PostgreSQL")
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            if self._waiting.get(stream_id, (None, None))[1] is future:
-                del self._waiting[stream_id]
-
-    async def close(self) -> None:
-        """Ask no more; of another event loop's it is left to that."""
-        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
-            return
-        task, self._task = self._task, None
-        task.cancel()
-        await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while self._waiting:
-            asked = dict(self._waiting)
-            try:
-                found = await self._ask([*asked])
-            except Exception as error:  # noqa: BLE001 — whatever it is, it belongs to those who wait
-                for _, future in (*asked.values(), *self._waiting.values()):
-                    if not future.done():
-                        future.set_exception(error)
-                return
-            moved = [future for id_, (seen, future) in asked.items() if found.get(id_) != seen]
-            for future in moved:
-                if not future.done():
-                    future.set_result(None)
-            self._pause = _QUICK if moved else min(_SLOW, self._pause * _GROWTH)
-            await asyncio.sleep(self._pause)
-
 
 _PURGE_EVERY: Final = 600.0
 _PURGED_AT_ONCE: Final = 200
@@ -123,7 +57,7 @@ class PostgresStreams(Streams):
         super().__init__(limits)
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
         self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
-        self._polling = Polling(self._places)
+        self._polling = Polling(self._places, "PostgreSQL")
         self._next_purge = 0.0
 
     async def close(self) -> None:

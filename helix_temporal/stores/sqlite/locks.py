@@ -1,40 +1,40 @@
-"""Locks in a directory: one document a key, changed under its file lock, by the machine's clock."""
+"""Locks in SQLite: a row a key, by the machine's clock."""
 
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
 
-from helix_temporal.errors import StoreCorruptError
+import orjson
+
+from helix_temporal.models.base import dumps
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores import locks as rules
-from helix_temporal.stores.file._documents import DocumentChange, Documents
-from helix_temporal.stores.file._format import Part, Parts
+from helix_temporal.stores.checksums import checked, with_checksum
 from helix_temporal.stores.locks import Claim, LeaseRow, Leases
+from helix_temporal.stores.sqlite.connection import Database, Statements
 
-_LEASE: Final = "lease"
 
+class SqliteLocks(Leases):
+    """`LockManager` for the processes of one machine.  Made by `SqliteBackend`.
 
-class FileLocks(Leases):
-    """`LockManager` for the processes of one machine.  Made by `FileBackend`.
-
-    A document stays when its lease ends, so tokens survive restarts and power cuts.  All processes go by
-    the clock of their one machine; if that is set back, leases last longer, and tokens grow all the same.
+    A row stays when its lease ends, so tokens survive restarts and power cuts.  All processes go by the clock
+    of their one machine; if that is set back, leases last longer, and tokens grow all the same.
 
     Args:
+        database: Where they are.
         default_ttl_ms: How long a lease lasts if the caller does not say.
         clock: Seconds since 1970.
     """
 
     def __init__(
         self,
-        documents: Documents,
+        database: Database,
         *,
         default_ttl_ms: int = DEFAULT_TTL_MS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(default_ttl_ms=default_ttl_ms)
-        self._documents, self._clock = documents, clock
+        self._database, self._clock = database, clock
 
     async def _take(self, wanted: Claim) -> LockInfo | None:
         row = await self._change(wanted.key, lambda row, now: rules.take(row, wanted, now))
@@ -47,26 +47,25 @@ class FileLocks(Leases):
         return await self._change(key, lambda row, now: rules.free(row, token, now)) is not None
 
     async def _held(self, key: str) -> bool:
-        row = _row(key, await self._documents.read(key))
+        row = await _row(self._database, key)
         return row is not None and row.held(self._now())
 
     async def _change(
         self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
     ) -> LeaseRow | None:
-        def decide(parts: Parts) -> DocumentChange[LeaseRow | None]:
-            row = rule(_row(key, parts), self._now())
-            return DocumentChange(row, None if row is None else {_LEASE: Part(asdict(row), b"")})
-
-        return await self._documents.change(key, decide)
+        async with self._database.write() as on:
+            row = rule(await _row(on, key), self._now())
+            if row is not None:
+                lease = with_checksum(dumps(asdict(row)), key)
+                await on.fetch("lock_put", {"key": key, "lease": lease})
+            return row
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)
 
 
-def _row(key: str, parts: Parts) -> LeaseRow | None:
-    if not parts:
+async def _row(on: Statements | Database, key: str) -> LeaseRow | None:
+    row = await on.fetch_one("lock_row", {"key": key})
+    if row is None:
         return None
-    try:
-        return LeaseRow(**parts[_LEASE].header)
-    except (KeyError, TypeError) as error:
-        raise StoreCorruptError(f"lock {key!r}: its document holds no lease; restore it") from error
+    return LeaseRow(**orjson.loads(checked(row["lease"], f"lock {key!r} in SQLite", key)))
