@@ -45,10 +45,10 @@ class _Group(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidConfigError("; ".join(_sentences(error, type(self).model_fields))) from None
+            raise InvalidConfigError("; ".join(_describe_problems(error, type(self).model_fields))) from None
 
 
-def _sentences(error: ValidationError, known: Collection[str]) -> Iterable[str]:
+def _describe_problems(error: ValidationError, known: Collection[str]) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False):
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
             yield rules.not_known(str(problem["loc"][0]), known)
@@ -198,9 +198,9 @@ class Settings(_Group):
     """
 
     name: Annotated[str, AfterValidator(rules.deployment_name)] = DEFAULT_NAME
-    also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.identities)] = ()
+    also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.parse_identities)] = ()
 
-    temporal_address: Annotated[str, AfterValidator(rules.address)] = "localhost:7233"
+    temporal_address: Annotated[str, AfterValidator(rules.check_host_port)] = "localhost:7233"
     temporal_namespace: str = Field(default="default", min_length=1, max_length=255)
     temporal_tls: bool = False
     temporal_api_key: SecretStr | None = None
@@ -211,7 +211,7 @@ class Settings(_Group):
     redis_prefix: Annotated[str, AfterValidator(rules.redis_prefix)] = "helix:"
 
     postgres_dsn: (
-        Annotated[str, AfterValidator(partial(rules.url, schemes=("postgresql", "postgres")))] | None
+        Annotated[str, AfterValidator(partial(rules.check_url, schemes=("postgresql", "postgres")))] | None
     ) = None
     table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
 
@@ -231,8 +231,8 @@ class Settings(_Group):
     stream_max_chunk_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
     stream_abandoned_after: Duration = timedelta(minutes=10)
 
-    s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
-    s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
+    s3_endpoint: Annotated[str, AfterValidator(rules.check_s3_endpoint)] | None = None
+    s3_bucket: Annotated[str, AfterValidator(rules.check_bucket_name)] | None = None
     s3_prefix: Annotated[str, AfterValidator(rules.object_prefix)] = "helix"
     s3_region: str = Field(default="us-east-1", min_length=1, max_length=64)
     s3_access_key: SecretStr | None = None
@@ -264,12 +264,12 @@ class Settings(_Group):
                 Also for a variable that begins with ``HELIX_`` and is none of them.
         """
         try:
-            rules.refuse_unknown(environment, _variables(cls))
+            rules.refuse_unknown(environment, _variable_names(cls))
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
-        found = _present(cls, "HELIX_", environment)
-        found["timeouts"] = Timeouts(**_present(Timeouts, "HELIX_TIMEOUT_", environment))
-        found["limits"] = Limits(**_present(Limits, "HELIX_LIMIT_", environment))
+        found = _values_from_environment(cls, "HELIX_", environment)
+        found["timeouts"] = Timeouts(**_values_from_environment(Timeouts, "HELIX_TIMEOUT_", environment))
+        found["limits"] = Limits(**_values_from_environment(Limits, "HELIX_LIMIT_", environment))
         return cls(**found)
 
     @property
@@ -360,7 +360,7 @@ class Settings(_Group):
         return following | given
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_combinations(self) -> Self:
         needed = {"redis": "redis_url", "postgres": "postgres_dsn", "sqlite": "data_directory"}
         places = {
             "thread_store": self.threads_in,
@@ -405,17 +405,17 @@ class Settings(_Group):
     @field_serializer("redis_url", "postgres_dsn")
     def _hide_credentials(self, value: str | None) -> str | None:
         """A dump is for logs and pages: settings that are made of it would lack the passwords."""
-        return None if value is None else rules.redacted(value)
+        return None if value is None else rules.redact_url(value)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Shows addresses without the credentials in them."""
         for name, value in super().__repr_args__():
-            yield name, rules.redacted(value) if name in {"redis_url", "postgres_dsn"} and value else value
+            yield name, rules.redact_url(value) if name in {"redis_url", "postgres_dsn"} and value else value
 
     __str__ = BaseModel.__repr__
 
 
-def _variables(settings: type[Settings]) -> set[str]:
+def _variable_names(settings: type[Settings]) -> set[str]:
     groups: dict[str, type[BaseModel]] = {
         "HELIX_": settings,
         "HELIX_TIMEOUT_": Timeouts,
@@ -425,7 +425,9 @@ def _variables(settings: type[Settings]) -> set[str]:
     return names - {"HELIX_TIMEOUTS", "HELIX_LIMITS"}
 
 
-def _present(group: type[_Group], start: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def _values_from_environment(
+    group: type[_Group], start: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
     names = (name for name in group.model_fields if name not in {"timeouts", "limits"})
     values = {name: environment.get(f"{start}{name.upper()}") for name in names}
     return {name: value for name, value in values.items() if value}

@@ -24,7 +24,7 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject, canonical
+from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.checkpoints import (
     CheckpointMeta,
     NewRun,
@@ -146,7 +146,7 @@ _STEPS: Final = frozenset({Kind.ANSWER, Kind.CALLS})
 _log: Final = logging.getLogger(__name__)
 
 
-async def brought(
+async def catch_up_state(
     store: SessionStore, threads: ThreadStore, turn: TurnToCommit, stop: int, at: int
 ) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
     """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
@@ -156,13 +156,13 @@ async def brought(
         turn was missing, and the slice has all of its changes.
     """
     kept = turn.kept
-    starts, steps = await _turns(threads, turn.thread_id, at, stop)
+    starts, steps = await _scan_turns(threads, turn.thread_id, at, stop)
     if kept.changes is None and len(starts) <= 1:
         return turn, ()
     unknown = count_unknown_turns(kept, starts) + await _lost_staging(store, turn)
     behind = MissingTurns(at, list_missing_changes(kept, at, stop), steps)
     is_news = len(starts) > 1 or unknown
-    notes = (_note(turn.session_id, at, len(starts), unknown),) if is_news else ()
+    notes = (_report_catch_up(turn.session_id, at, len(starts), unknown),) if is_news else ()
     return replace(turn, behind=behind), notes
 
 
@@ -187,7 +187,7 @@ async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     return not {*changes.staged} <= {row.change.result for row in rows}
 
 
-def _note(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
+def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
     found = f"the state stood at {at}, {turns} turns before its thread, and was brought forward"
     if unknown:
         missing = f"; what {unknown} of them changed in it is not, or not all, known"
@@ -196,7 +196,7 @@ def _note(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
     return Receipt(name="state", ok=not unknown, detail=found)
 
 
-async def _turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
+async def _scan_turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
     """Where the turns between two places begin, and how many model calls they have."""
     starts, steps, position, last = [at] if at < stop else [], 0, at, Kind.USER
     for _ in range(_MAX_PAGES):
@@ -230,7 +230,7 @@ async def held_checkpoint(
         page = await store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
         for each in page.items:
             reached = each.superseded_by is None and each.head.position <= header.committed
-            if reached and await holds(threads, header.thread_id, each.head):
+            if reached and await has_head(threads, header.thread_id, each.head):
                 return each
         if page.next_cursor is None:
             return None
@@ -266,7 +266,7 @@ async def forked_state(store: SessionStore, threads: ThreadStore, header: HotHea
     return await state_at(store, threads, origin, header)
 
 
-async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
+async def has_head(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     """Whether the thread has the head's message at its place."""
     if head.position == 0:
         return True
@@ -277,7 +277,7 @@ async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     return bool(page.records) and page.records[0].id == head.last_id
 
 
-async def finished(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
+async def find_committed_head(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
     """Where the finished turns of a thread end, which stands at ``head``."""
     if head.position == committed:
         return head
@@ -331,7 +331,7 @@ class ChildRefs:
 
     async def called(self, agent: Agent, request: RunStepInput, answer: Message) -> None:
         """An answer asks for tools: those that are agents have sessions from now on."""
-        refs = _refs(agent, request, answer)
+        refs = _build_child_refs(agent, request, answer)
         if refs:
             # A store that has lost the session gets it back with its next turn.
             with contextlib.suppress(SessionNotFoundError):
@@ -347,8 +347,10 @@ class ChildRefs:
                 await self._store.add_sub_session_refs(session_id, refs, epoch=epoch)
         for each in ends:
             if not each.agent_type:
-                await self._set(session_id, each.sub_session_id, each.status, epoch)
-        await self._gone(session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED])
+                await self._set_child_status(session_id, each.sub_session_id, each.status, epoch)
+        await self._drop_child_waits(
+            session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED]
+        )
         killed = [each.child for each in request.inputs if each.child is not None and each.child.killed]
         for child in killed:
             await self._pass_over(child.session_id)
@@ -356,8 +358,8 @@ class ChildRefs:
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
         for child in children:
-            await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
-        await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
+            await self._set_child_status(session_id, child, SessionStatus.INTERRUPTED, epoch)
+        await self._drop_child_waits(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int | None) -> None:
         """A run was left without its end: its children have ended, or whoever ended it ended them.
@@ -367,7 +369,7 @@ class ChildRefs:
         """
         for ref in await self._store.list_sub_session_refs(session_id):
             if is_at_work(ref):
-                await self._leave(session_id, ref, epoch)
+                await self._abandon_child(session_id, ref, epoch)
 
     async def settle(
         self, session_id: str, epoch: int, called: Callable[[], Awaitable[Collection[str]]]
@@ -382,26 +384,28 @@ class ChildRefs:
         refs = [ref for ref in refs if is_child_id(ref.sub_session_id)]
         gone = list_cut_refs(refs, await called()) if refs else []
         for ref in gone:
-            await self._leave(session_id, ref, epoch)
+            await self._abandon_child(session_id, ref, epoch)
 
-    async def _leave(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
+    async def _abandon_child(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
         """From below, and the reference last: whoever dies on the way is followed by one who finds it.
 
         Sessions of sub-agents know of no epoch of ours: the fence is asked before they are touched.
         """
         name = ref.sub_session_id
-        await self._set(session_id, name, ref.status, epoch)
+        await self._set_child_status(session_id, name, ref.status, epoch)
         answered = await self._has_answered(name)
         if not answered:
             await self._pass_over(name)
-        await self._gone(session_id, [ref])
+        await self._drop_child_waits(session_id, [ref])
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
-        await self._set(session_id, name, status, epoch)
+        await self._set_child_status(session_id, name, status, epoch)
 
     async def _pass_over(self, session_id: str) -> None:
         """Nobody waits for a session any more, nor for those below it."""
         await self.left(session_id, None)
-        await self._change(session_id, lambda state: GIVEN_UP if state.status is SessionStatus.PAUSED else {})
+        await self._save_change(
+            session_id, lambda state: GIVEN_UP if state.status is SessionStatus.PAUSED else {}
+        )
 
     async def waits(self, session_id: str, since: int) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
@@ -417,30 +421,34 @@ class ChildRefs:
             if told is not None and list_told_calls(told) == list_told_calls(state):
                 return
             told = state
-            await self._change(
+            await self._save_change(
                 state.parent_session_id, partial(project_waiting_child, child=state, since=since)
             )
-            await self._change(state.root_session_id, partial(project_call_owners, child=state))
+            await self._save_change(state.root_session_id, partial(project_call_owners, child=state))
 
-    async def _gone(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+    async def _drop_child_waits(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
         """Sessions that ended otherwise than by an answer may have been waiting until then."""
         names = {each.sub_session_id for each in refs}
         if names:
-            await self._change(session_id, lambda parent: project_without_children(parent, names))
+            await self._save_change(session_id, lambda parent: project_without_children(parent, names))
 
     async def _has_answered(self, session_id: str) -> bool:
         child = await self._store.load_state(session_id)
         return child is not None and child.status is SessionStatus.COMPLETED
 
-    async def _change(self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]) -> None:
+    async def _save_change(
+        self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]
+    ) -> None:
         await save_change(self._store, session_id, None, change, "a sub-agent's wait was noted")
 
-    async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int | None) -> None:
+    async def _set_child_status(
+        self, session_id: str, child: str, status: SessionStatus, epoch: int | None
+    ) -> None:
         with contextlib.suppress(SessionNotFoundError):
             await self._store.update_sub_session_ref(session_id, child, status, epoch=epoch)
 
 
-def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
+def _build_child_refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
     refs: dict[str, SubSessionRef] = {}
     for each in agent_calls(agent, request.session_id, answer):
         if not each.facts.approval:  # that has none before somebody agrees
@@ -458,7 +466,9 @@ _NAME_LETTERS: Final = 8
 """Of the hash that names changes: what it is told from are other attempts of calls of the same turn."""
 
 
-async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject) -> str:
+async def stage_tool_changes(
+    store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject
+) -> str:
     """Keep aside what a tool changes; a state that its store has lost is made from the thread's slice.
 
     Returns:
@@ -474,7 +484,7 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
     check_values(changes)
     # The key's last parts name the call; its position orders the calls of a turn.
     call = "/".join(request.key.rsplit("/", 2)[-2:])
-    name = hashlib.sha256(canonical([call, changes])).hexdigest()[:_NAME_LETTERS]
+    name = hashlib.sha256(canonical_json([call, changes])).hexdigest()[:_NAME_LETTERS]
     change = StagedChange(
         tool_call_id=f"{call}/{name}", merge_changes=changes, timestamp=request.position, result=name
     )
@@ -483,13 +493,13 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     except SessionNotFoundError:
         facts = await threads.facts(request.thread_id)
-        at = await finished(threads, request.thread_id, facts.head, facts.committed)
-        await revive(store, session_id, request.epoch, parse_record(facts.slice), at)
+        at = await find_committed_head(threads, request.thread_id, facts.head, facts.committed)
+        await recreate_state(store, session_id, request.epoch, parse_record(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     return name
 
 
-async def revive(
+async def recreate_state(
     store: SessionStore, session_id: str, epoch: int | None, kept: SessionRecord, head: Head
 ) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
@@ -563,7 +573,7 @@ class TurnCommits:
         wanted, notes = turn, _NONE
         for _ in range(_TRIES):
             try:
-                promoted, appended = await self._commit(wanted, append)
+                promoted, appended = await self._commit_turn(wanted, append)
             except StateBehindThreadError as behind:
                 if append is not None or turn.head is None:
                     raise
@@ -574,10 +584,12 @@ class TurnCommits:
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
 
     async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
-        """See `brought`."""
-        return await brought(self._store, self._threads, turn, stop, at)
+        """See `catch_up_state`."""
+        return await catch_up_state(self._store, self._threads, turn, stop, at)
 
-    async def _commit(self, turn: TurnToCommit, append: StepAppend | None) -> tuple[int, Appended | None]:
+    async def _commit_turn(
+        self, turn: TurnToCommit, append: StepAppend | None
+    ) -> tuple[int, Appended | None]:
         try:
             return await self._commit_counting(turn, append)
         except (PatchConflictError, TooLargeError):
@@ -626,7 +638,7 @@ Place = Callable[[], Awaitable[int]]
 """Tells after which sequence of the session's stream a turn's chunks come."""
 
 
-async def unknown() -> int:
+async def unknown_place() -> int:
     """Nobody knows: all that is kept may be the turn's."""
     return 0
 
@@ -651,7 +663,7 @@ async def begin_run(
             if request.values is not None:
                 # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
                 kept = kept.model_copy(update={"values": request.values})
-            await revive(store, session_id, epoch, kept, request.head)
+            await recreate_state(store, session_id, epoch, kept, request.head)
             continue
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
@@ -672,7 +684,7 @@ async def run_under_way(store: SessionStore, session_id: str, known: str | None)
 
 
 @contextlib.asynccontextmanager
-async def beside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Do this while what is within goes on; both have ended at the end.
 
     A failure within is told rather than this one's, which then is given the time that it takes; a
@@ -737,7 +749,7 @@ class SuspendedStates:
             FencedError: A newer open has the session.
         """
         await self._run_is(session_id, run_id, RunStatus.SUSPENDED_CLIENT_TOOL, epoch)
-        await self._change(
+        await self._save_change(
             session_id, epoch, lambda state: project_suspension(state, run_id, answer, head, waiting)
         )
 
@@ -751,7 +763,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in inputs if each.answered is not None]
 
-        await self._change(session_id, epoch, lambda state: project_resumption(state, answers))
+        await self._save_change(session_id, epoch, lambda state: project_resumption(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
     async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
@@ -764,7 +776,7 @@ class SuspendedStates:
             state = await self._store.load_state(session_id)
             run_id = None if state is None else state.current_run_id
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
-        await self._change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
+        await self._save_change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
 
     async def known(self, session_id: str, epoch: int, known: Sequence[KnownCall]) -> None:
         """Some of the calls were answered; others are still wanted.
@@ -774,7 +786,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in known if each.answered is not None]
         if answers:
-            await self._change(session_id, epoch, lambda state: project_answers(state, answers))
+            await self._save_change(session_id, epoch, lambda state: project_answers(state, answers))
 
     async def found(
         self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnsweredCall]
@@ -792,13 +804,13 @@ class SuspendedStates:
         waiting = [each for each in turn.waiting if each.at not in known]
         if waiting:
             await self.record(session_id, epoch, turn.run_id, calls, turn.head, waiting)
-        await self._change(
+        await self._save_change(
             session_id, epoch, lambda state: project_answers(state, list_still_pending(state, answered))
         )
 
     async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnsweredCall] = ()) -> None:
         """No step waits: nothing is pending, and what the thread has answers of is answered."""
-        await self._change(
+        await self._save_change(
             session_id, epoch, lambda state: project_no_suspension(state, list_still_pending(state, answered))
         )
 
@@ -808,7 +820,7 @@ class SuspendedStates:
         pending = {} if state is None else state.pending_client_tool_calls
         return {name: read_answer(call) for name, call in pending.items() if call.response is not None}
 
-    async def _change(
+    async def _save_change(
         self, session_id: str, epoch: int, changes: Callable[[SessionState], Mapping[str, Any]]
     ) -> None:
         await save_change(self._store, session_id, epoch, changes, "a suspension was saved")
@@ -973,11 +985,11 @@ class StateKeeper:
         state = await self._store.load_state(session_id)
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
-            state = await self._create(request, header, kept, source)
+            state = await self._create_state(request, header, kept, source)
             notes = () if source is not None else lost_staging_note(kept, session_id)
         else:
             if await went_back(self._store, request, header, kept):
-                state = await self._loaded(session_id)
+                state = await self._load_state(session_id)
             if request.reopen is not None:
                 state, notes = await self._follow_cut(request, state, header)
             elif header.head.position == header.committed:
@@ -1021,11 +1033,11 @@ class StateKeeper:
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was opened again within a turn: it may have been cut below what was committed."""
-        if state.head.position <= header.committed and await holds(
+        if state.head.position <= header.committed and await has_head(
             self._threads, request.thread_id, state.head
         ):
             return state, ()
-        return await self._back(state, header, asked=request.abandoned is not None)
+        return await self._restore_latest_checkpoint(state, header, asked=request.abandoned is not None)
 
     async def source(self, request: OpenSessionInput, header: HotHeader) -> SessionState | None:
         """The state of the session that is forked, as it was at that place; None if it has none."""
@@ -1033,11 +1045,11 @@ class StateKeeper:
             return None
         return await state_at(self._store, self._threads, request.fork_from, header)
 
-    async def _create(
+    async def _create_state(
         self, request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None
     ) -> SessionState:
         options = make_new_session(
-            request, kept, source, at=await self._finished(header), forked_at=header.head
+            request, kept, source, at=await self._find_committed_head(header), forked_at=header.head
         )
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
@@ -1049,13 +1061,13 @@ class StateKeeper:
         if state.head == header.head:
             return state, ()
         behind = state.head.position < header.head.position
-        if behind and await holds(self._threads, request.thread_id, state.head):
-            return await self._forward(state, header, kept)
+        if behind and await has_head(self._threads, request.thread_id, state.head):
+            return await self._commit_missing_turns(state, header, kept)
         # Asked for by this open, or by one that cut the thread and died.
         asked = request.rewind_to is not None or find_request_behind(kept, header) is not None
-        return await self._back(state, header, asked=asked)
+        return await self._restore_latest_checkpoint(state, header, asked=asked)
 
-    async def _forward(
+    async def _commit_missing_turns(
         self, state: SessionState, header: HotHeader, kept: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
@@ -1070,7 +1082,7 @@ class StateKeeper:
             await self._committed_before(state.session_id, header.epoch, header.head)
         else:
             notes = notes or done.notes
-        return await self._loaded(state.session_id), notes
+        return await self._load_state(state.session_id), notes
 
     async def _answer_before(self, header: HotHeader) -> FinalAnswer | None:
         """The answer that the thread ends with, if it does."""
@@ -1078,10 +1090,10 @@ class StateKeeper:
         page = await self._threads.read(ReadPage(header.thread_id, end - 1, end, limit=1, whole=False))
         return FinalAnswer.at(page.records[0] if page.records else None, end - 1)
 
-    async def _finished(self, header: HotHeader) -> Head:
-        return await finished(self._threads, header.thread_id, header.head, header.committed)
+    async def _find_committed_head(self, header: HotHeader) -> Head:
+        return await find_committed_head(self._threads, header.thread_id, header.head, header.committed)
 
-    async def _back(
+    async def _restore_latest_checkpoint(
         self, state: SessionState, header: HotHeader, *, asked: bool
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was cut, or lost turns: the newest checkpoint that it still holds counts.
@@ -1097,7 +1109,7 @@ class StateKeeper:
             await go_back(self._store, state.session_id, checkpoint.id, header.epoch)
         if asked or checkpoint is None:
             # Whatever the thread has between, the state is that of this place now.
-            at = await self._finished(header)
+            at = await self._find_committed_head(header)
             changes = {"head": at} | (dict(BEFORE_FIRST_TURN) if asked and at == EMPTY else {})
             await save_change(self._store, state.session_id, header.epoch, lambda _: changes, "it went back")
         note = (
@@ -1107,17 +1119,17 @@ class StateKeeper:
         )
         is_as_asked = asked and (checkpoint is not None or header.committed == 0)
         notes = () if is_as_asked else (Receipt(name="state", ok=False, detail=note),)
-        return await self._loaded(state.session_id), notes
+        return await self._load_state(state.session_id), notes
 
-    async def _loaded(self, session_id: str) -> SessionState:
+    async def _load_state(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
         if state is None:
-            raise _deleted(session_id)
+            raise _session_deleted_error(session_id)
         return state
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SessionRecord, place: Place = unknown) -> None:
+    async def begin(self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
@@ -1128,7 +1140,7 @@ class StateKeeper:
 
     @contextlib.asynccontextmanager
     async def beginning(
-        self, request: RunStepInput, kept: SessionRecord, place: Place = unknown
+        self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place
     ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
@@ -1143,7 +1155,7 @@ class StateKeeper:
             await self.begin(request, kept, place)
             yield
             return
-        async with beside(self.begin(request, kept, place)):
+        async with run_alongside(self.begin(request, kept, place)):
             yield
 
     async def is_live(self, session_id: str, run_id: str) -> bool:
@@ -1160,7 +1172,7 @@ class StateKeeper:
 
     async def stage(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a tool changes of the state; the same call again replaces it."""
-        return await stage(self._store, self._threads, request, changes)
+        return await stage_tool_changes(self._store, self._threads, request, changes)
 
     async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
@@ -1178,7 +1190,7 @@ class StateKeeper:
             return None
         if done.appended is None:
             return None
-        return CommittedTurn(done.appended, await self._promoted(session_id, done.promoted))
+        return CommittedTurn(done.appended, await self._load_promoted_values(session_id, done.promoted))
 
     async def finish(
         self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SessionRecord
@@ -1201,13 +1213,13 @@ class StateKeeper:
         try:
             done = await self._commits.commit(turn)
         except SessionNotFoundError:
-            await revive(self._store, session_id, epoch, kept, appended.head)
+            await recreate_state(self._store, session_id, epoch, kept, appended.head)
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
             await promote_what_fits(self._store, turn)
             return FinishedTurn(await self._committed_before(session_id, epoch, appended.head))
-        return FinishedTurn(await self._promoted(session_id, done.promoted), done.notes)
+        return FinishedTurn(await self._load_promoted_values(session_id, done.promoted), done.notes)
 
     async def _committed_before(self, session_id: str, epoch: int, head: Head) -> Mapping[str, Any] | None:
         """The turn was committed: with this very step, or with one that the thread has lost since."""
@@ -1215,11 +1227,11 @@ class StateKeeper:
             self._store, session_id, epoch, lambda _: {"head": head}, "its turn was committed"
         )
         if state is None:
-            raise _deleted(session_id)
+            raise _session_deleted_error(session_id)
         return values_if_small(state.custom_state)
 
-    async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
-        return values_if_small((await self._loaded(session_id)).custom_state) if promoted else None
+    async def _load_promoted_values(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
+        return values_if_small((await self._load_state(session_id)).custom_state) if promoted else None
 
     # -- end
 
@@ -1258,5 +1270,5 @@ class StateKeeper:
             await self.suspended.dropped(request.session_id, epoch)
 
 
-def _deleted(session_id: str) -> SessionNotFoundError:
+def _session_deleted_error(session_id: str) -> SessionNotFoundError:
     return SessionNotFoundError(f"session {session_id!r} was deleted while it was being opened")

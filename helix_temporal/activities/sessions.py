@@ -9,11 +9,11 @@ from temporalio import activity
 from helix_temporal.activities._runtime import (
     application_code,
     as_reopen,
-    beating,
+    heartbeat_with_progress,
     limited_as,
     lost_state_is_passing,
+    raise_application_errors,
     scheduled_epoch,
-    typed,
     workflow_run,
 )
 from helix_temporal.activities.live import Streaming
@@ -43,7 +43,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import canonical, only_set, only_truthy
+from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
@@ -90,17 +90,17 @@ MAX_TEXT = 1024 * 1024
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
-def _known(suspended: SuspendedTurn | None, stored: SessionRecord) -> dict[str, Any]:
+def _pending_call_fields(suspended: SuspendedTurn | None, stored: SessionRecord) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
     return only_truthy(suspended=suspended, answered=stored.answered)
 
 
-def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
+def _state_fields(state: OpenedState | SessionState) -> dict[str, Any]:
     """What a running session has to know of its state; only what is there: histories stay small."""
     return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
-def _other(asked: OpenSessionInput, thread_id: str, stored: SessionRecord) -> dict[str, Any]:
+def _differing_fields(asked: OpenSessionInput, thread_id: str, stored: SessionRecord) -> dict[str, Any]:
     """Metadata and thread of the session, where they are others than it was asked to be opened with."""
     found: dict[str, Any] = {} if thread_id == asked.thread_id else {"thread_id": thread_id}
     if stored.metadata and stored.metadata != asked.metadata:
@@ -166,7 +166,7 @@ class SessionActivities:
         self._deployment = deployment_name(policy.deployment)
 
     @activity.defn(name="helix.sessions.open")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
@@ -174,13 +174,13 @@ class SessionActivities:
         agent = self._agents.get(request.agent)
         as_own(request)  # refused before anything is made
         epoch = scheduled_epoch()
-        async with beating(self._beat_every) as progress:
-            asked, request = request, await self._admitted(request)
+        async with heartbeat_with_progress(self._beat_every) as progress:
+            asked, request = request, await self._admit_request(request)
             request = await reopen_if_carried_out(self._threads, request, epoch)
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
-                await self._fork(request, epoch, state, progress)
-            asleep = await self._asleep(agent, request)
+                await self._fork_thread(request, epoch, state, progress)
+            asleep = await self._recover_suspended_calls(agent, request)
             opens = _as_open(as_own(request), epoch, agent, state, asleep)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
@@ -189,11 +189,11 @@ class SessionActivities:
             stored = record.record
             kept = await self._open_state(request, header, stored)
             record = await save_synced_record(self._threads, record)
-            suspended = await self._suspended(request, header, stored)
-            await self._settle(request, agent, opened)
+            suspended = await self._sync_suspended_turn(request, header, stored)
+            await self._settle_child_refs(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, header, stored, left)
-            reset = await self._reset(request, opened, record, suspended)
+            reset = await self._describe_reset(request, opened, record, suspended)
         return OpenSessionResult(
             handle=record.handle(None if suspended is not None else opened.at),
             facts=agent.facts(),
@@ -207,12 +207,12 @@ class SessionActivities:
             notes=kept.notes,
             **reset,
             **record.options(request),
-            **_known(suspended, stored),
-            **_kept(kept),
-            **_other(asked, request.thread_id, stored),
+            **_pending_call_fields(suspended, stored),
+            **_state_fields(kept),
+            **_differing_fields(asked, request.thread_id, stored),
         )
 
-    async def _reset(
+    async def _describe_reset(
         self,
         request: OpenSessionInput,
         opened: OpenedThread,
@@ -233,7 +233,7 @@ class SessionActivities:
         goes_on = heads.reset and heads.known == opened.at != opened.header.head
         return {"goes_on": True} if goes_on else {}
 
-    async def _admitted(self, request: OpenSessionInput) -> OpenSessionInput:
+    async def _admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
         if self._states is not None:
             return await self._states.admitted(request)
         if request.properties is not None and request.parent is None:
@@ -241,13 +241,13 @@ class SessionActivities:
         return request
 
     @activity.defn(name="helix.sessions.set_properties")
-    @typed
+    @raise_application_errors
     async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
         """Set properties of a session that exists; a repeat finds them set."""
         if self._states is None:
             _refuse_properties(request.session_id)
         state = await self._states.set_properties(request.session_id, request.properties, request.epoch)
-        return SetPropertiesResult(**_kept(state), version=state.version)
+        return SetPropertiesResult(**_state_fields(state), version=state.version)
 
     async def _open_thread(
         self, request: OpenSessionInput, opens: OpenThread, progress: Progress
@@ -277,11 +277,11 @@ class SessionActivities:
             return None  # it waits for people, and goes on
         return await self._streams.at_work(request.session_id, header.epoch, found)
 
-    async def _asleep(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+    async def _recover_suspended_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
         return await left_asleep(self._threads, agent, request, limit, deployment)
 
-    async def _suspended(
+    async def _sync_suspended_turn(
         self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
     ) -> SuspendedTurn | None:
         """The turn that waits for answers, and is gone on with; the session store follows the thread."""
@@ -302,7 +302,7 @@ class SessionActivities:
         return suspended
 
     @activity.defn(name="helix.sessions.save")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
@@ -353,7 +353,7 @@ class SessionActivities:
 
         return await self._states.open(request, header, stored, source, tell)
 
-    async def _settle(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
+    async def _settle_child_refs(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
         """References to sub-agents whose calls are in the thread no more say so, whatever cut them."""
         header, session_id = opened.header, request.session_id
         if self._states is None or opened.created:
@@ -385,7 +385,7 @@ class SessionActivities:
             writer=workflow_run(),
         )
 
-    async def _fork(
+    async def _fork_thread(
         self, request: OpenSessionInput, epoch: int, state: SessionRecord, progress: Progress
     ) -> None:
         if request.fork_from is None:
@@ -418,25 +418,25 @@ class SessionActivities:
                 raise
 
     @activity.defn(name="helix.sessions.run_step")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("model")
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One model call: look, ask, append, archive.  Answers with the stored step if it stands."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await self._stepper.run(request)
 
     @activity.defn(name="helix.sessions.end_turn")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("model")
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a further model call."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await self._stepper.end_turn(request)
 
     @activity.defn(name="helix.sessions.agent_facts")
-    @typed
+    @raise_application_errors
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """What a workflow must know of an agent, from a worker where it has the tools that are named.
 
@@ -446,18 +446,18 @@ class SessionActivities:
         return self._agents.with_tools(request.agent, request.tools).facts()
 
     @activity.defn(name="helix.sessions.put_text")
-    @typed
+    @raise_application_errors
     async def put_text(self, request: PutTextInput) -> PutTextResult:
         """Put a long text, or parts, aside; the same message again overwrites it with itself."""
         content = request.text if request.parts is None else request.parts
-        size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
+        size = len(content.encode()) if isinstance(content, str) else len(canonical_json(content))
         check_size(size, MAX_TEXT, "text" if request.parts is None else "parts")
         # No position is known yet: kept until the expiry or the deletion that follows its step.
         ref = await self._payloads.put(request.thread_id, FAR, f"text/{request.message_id}", content)
         return PutTextResult(ref=ref)
 
     @activity.defn(name="helix.sessions.load_answer")
-    @typed
+    @raise_application_errors
     async def load_answer(self, request: LoadAnswerInput) -> LoadAnswerResult:
         """Read an answer that was given before."""
         position = request.answer.position

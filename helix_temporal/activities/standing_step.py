@@ -34,7 +34,7 @@ class ModelStep:
     state: SessionRecord
 
 
-def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
+def head_moved_error(thread_id: str, head: Head) -> HeadMovedError:
     """The error for a record that does not hold what an earlier answer stood behind."""
     return HeadMovedError(
         f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
@@ -101,7 +101,7 @@ def is_archived(receipt: FlushReceipt) -> bool:
     return receipt.status is not FlushStatus.UNAVAILABLE
 
 
-def behind(receipt: FlushReceipt) -> dict[str, Any]:
+def unarchived_fields(receipt: FlushReceipt) -> dict[str, Any]:
     """What a result says of a step that is not archived."""
     if is_archived(receipt):
         return {}

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
-from helix_temporal.activities.standing_step import elsewhere, went_elsewhere
+from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
 from helix_temporal.agents import Agent
-from helix_temporal.models.base import canonical, only_set
+from helix_temporal.models.base import canonical_json, only_set
 from helix_temporal.models.messages import (
     Message,
     ToolCall,
@@ -102,7 +102,7 @@ async def read_suspended_turn(
     known = {each.at: each for each in suspended.known}
     for call in suspended.calls:
         if call.id in responses and call.at not in known:
-            known[call.at] = await _aside(payloads, header.thread_id, call, responses[call.id])
+            known[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
     usage = sum_usage(messages, known.values())
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
@@ -115,7 +115,7 @@ async def read_suspended_turn(
         run_id=state.run,
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
-        messages=tuple([await _carried(payloads, header.thread_id, each) for each in users]),
+        messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
         calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
@@ -125,15 +125,15 @@ async def read_suspended_turn(
 
 def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
-    return state.usage + _used(turn.known) - turn.usage
+    return state.usage + _sum_result_usage(turn.known) - turn.usage
 
 
 def sum_usage(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
     """What a turn used so far, also for results that are not in the thread yet."""
-    return sum((each.usage for each in messages if each.usage), start=_used(known))
+    return sum((each.usage for each in messages if each.usage), start=_sum_result_usage(known))
 
 
-def _used(known: Iterable[KnownCall]) -> Usage:
+def _sum_result_usage(known: Iterable[KnownCall]) -> Usage:
     """What tools used whose results are not in the thread yet."""
     results = (each.result for each in known if each.result is not None)
     return sum((each.usage for each in results if each.usage is not None), start=Usage())
@@ -172,7 +172,7 @@ async def read_messages_under_way(
         return ()
     _, records = await read_turn_under_way(threads, header)
     users = takewhile(lambda message: message.role == "user", map(from_record, records))
-    return tuple([await _carried(payloads, header.thread_id, each) for each in users])
+    return tuple([await _shorten_message(payloads, header.thread_id, each) for each in users])
 
 
 async def read_results_behind(
@@ -199,7 +199,7 @@ async def read_results_behind(
         start = step.position + len(records)
         page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
         if page.head != header.head and page.head.position <= header.head.position:
-            raise elsewhere(thread_id, step)
+            raise head_moved_error(thread_id, step)
         if not page.records:
             break
         records += page.records
@@ -217,14 +217,16 @@ async def read_results_behind(
 
 async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
     """A result that is in the thread, as a workflow carries it."""
-    carried = await _carried(payloads, thread_id, message, inline)
+    carried = await _shorten_message(payloads, thread_id, message, inline)
     fields = only_set(text=carried.text or None, ref=carried.ref, usage=message.usage)
     if message.is_error:
         fields["is_error"] = True
     return ToolResult(**fields)
 
 
-async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall) -> KnownCall:
+async def _shorten_answer(
+    payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall
+) -> KnownCall:
     """An answer that the session store had; by reference if it is long, as if a client had given it."""
     result = found.result
     if result is not None and len(result.text.encode()) > _INLINE_TEXT:
@@ -233,7 +235,7 @@ async def _aside(payloads: Payloads, thread_id: str, call: WaitingCall, found: K
     return found.model_copy(update={"at": call.at, "result": result})
 
 
-async def _carried(
+async def _shorten_message(
     payloads: Payloads, thread_id: str, message: Message, inline: int = _INLINE_TEXT
 ) -> UserMessage:
     """A message as a workflow carries it: by reference beyond so many bytes."""
@@ -246,7 +248,7 @@ async def _carried(
 
 def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
     """A call as a workflow carries it: without arguments beyond so many bytes."""
-    if len(canonical(call.arguments)) <= limit:
+    if len(canonical_json(call.arguments)) <= limit:
         return call
     return without_arguments(call)
 

@@ -16,7 +16,7 @@ from helix_temporal.errors import (
     SessionTerminatedError,
     error_of_text,
 )
-from helix_temporal.models.base import JsonObject, canonical, check_json
+from helix_temporal.models.base import JsonObject, canonical_json, check_json
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AskStatus,
@@ -86,8 +86,8 @@ class CallAnswers:
     async def result_fields(self, result: Any, by: str) -> dict[str, Any]:
         """A result as it travels: inline, or by reference where it is long."""
         check_json(result, "$")
-        check_size(len(canonical(result)), MAX_CALL_RESULT, "result")
-        text = result if isinstance(result, str) else canonical(result).decode()
+        check_size(len(canonical_json(result)), MAX_CALL_RESULT, "result")
+        text = result if isinstance(result, str) else canonical_json(result).decode()
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {} if text == "" else {"text": text}
         _, thread_id = await self._known()
@@ -96,7 +96,7 @@ class CallAnswers:
     async def part_fields(self, parts: list[JsonObject], by: str) -> dict[str, Any]:
         """Parts of a message as they travel: inline, or by reference where they are long."""
         check_json(parts, "$")
-        size = len(canonical(parts))
+        size = len(canonical_json(parts))
         check_size(size, MAX_CALL_RESULT, "parts")
         if size <= INLINE_TEXT_BYTES:
             return {"parts": parts}

@@ -18,13 +18,13 @@ import orjson
 from pydantic import ValidationError
 
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.store_calls import LockInfo
 from helix_temporal.stores import locks as rules
 from helix_temporal.stores._cancellation import finish_before_cancel
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.locks import Claim, LeaseRow, Leases
 
 T = TypeVar("T")
@@ -134,17 +134,19 @@ class FileLocks(Leases):
         super().__init__()
         self._directory, self._clock = directory, clock
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
-        row = await self._change(wanted.key, lambda row, now: rules.take(row, wanted, now))
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        row = await self._change(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
         return None if row is None else row.info
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return await self._change(key, lambda row, now: rules.extend(row, token, ttl_ms, now)) is not None
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return (
+            await self._change(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now)) is not None
+        )
 
-    async def _free(self, key: str, token: int) -> bool:
-        return await self._change(key, lambda row, now: rules.free(row, token, now)) is not None
+    async def _release_lease(self, key: str, token: int) -> bool:
+        return await self._change(key, lambda row, now: rules.release_lease(row, token, now)) is not None
 
-    async def _held(self, key: str) -> bool:
+    async def _is_held(self, key: str) -> bool:
         row = await _in_thread(partial(self._row, key))
         return row is not None and row.held(self._now())
 
@@ -161,7 +163,7 @@ class FileLocks(Leases):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 row = rule(self._row(key), self._now())
                 if row is not None:
-                    _replace_file(path, with_checksum(dumps(asdict(row)), key), lambda _: None)
+                    _replace_file(path, with_checksum(dump_json(asdict(row)), key), lambda _: None)
                 return row
 
     def _row(self, key: str) -> LeaseRow | None:
@@ -171,7 +173,7 @@ class FileLocks(Leases):
                 body = path.read_bytes()
         except FileNotFoundError:
             return None
-        return LeaseRow(**orjson.loads(checked(body, f"lock {key!r} in {path.name}", key)))
+        return LeaseRow(**orjson.loads(verify_checksum(body, f"lock {key!r} in {path.name}", key)))
 
     def _path(self, key: str) -> Path:
         # Names of any length, which no file system folds into one another.

@@ -59,7 +59,7 @@ class Record(NamedTuple):
 
 
 def pack_each(records: Sequence["Record"], first: int) -> list[bytes]:
-    """Each record as the stores and the archive keep it; see `pack`."""
+    """Each record as the stores and the archive keep it; see `pack_records`."""
     if isinstance(records, Packed):
         return list(records.pieces)
     pieces: list[bytes] = []
@@ -82,7 +82,7 @@ def pack_each(records: Sequence["Record"], first: int) -> list[bytes]:
     return pieces
 
 
-def pack(records: Sequence["Record"], first: int = 0) -> bytes:
+def pack_records(records: Sequence["Record"], first: int = 0) -> bytes:
     """Records one after the other, as the stores and the archive keep them.
 
     Each has its length (4 bytes, without itself), kind (1), length of its id (2), id, checksum of the id (2),
@@ -106,25 +106,25 @@ def checksum_of_message(kind_and_size: bytes, id_checksum: int, body: bytes) -> 
     return crc32(body, id_checksum ^ int.from_bytes(kind_and_size, "big"))
 
 
-def unpack(data: bytes) -> list["Record"]:
-    """Inverse of `pack`.  The checksums are not looked at: what holds the records has one of its own.
+def unpack_records(data: bytes) -> list["Record"]:
+    """Inverse of `pack_records`.  The checksums are not looked at: what holds the records has one of its own.
 
     Raises:
         ArchiveCorruptError: A length points past the end, or a record is damaged.
     """
-    return [_record_at(data, start, stop) for start, stop in _places(data)]
+    return [_record_at(data, start, stop) for start, stop in _record_bounds(data)]
 
 
-def split(data: bytes) -> list[bytes]:
-    """What `pack` made of each record, for `Packed`.
+def split_records(data: bytes) -> list[bytes]:
+    """What `pack_records` made of each record, for `Packed`.
 
     Raises:
         ArchiveCorruptError: A length points past the end.
     """
-    return [data[start:stop] for start, stop in _places(data)]
+    return [data[start:stop] for start, stop in _record_bounds(data)]
 
 
-def _places(data: bytes) -> Iterator[tuple[int, int]]:
+def _record_bounds(data: bytes) -> Iterator[tuple[int, int]]:
     """Where each record begins and ends.
 
     Raises:
@@ -154,7 +154,7 @@ def _record_at(data: bytes, start: int, stop: int) -> "Record":
 
 
 class Packed(Sequence[Record]):
-    """Records as what `pack` makes of each: copied from tier to tier, decoded where one is asked for."""
+    """Records as `pack_records` makes them: copied from tier to tier, decoded where one is asked for."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = pieces

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import JsonValue
 
 from helix_temporal.errors import InvalidMessageError, TooLargeError
-from helix_temporal.models.base import canonical, check_json, only_set
+from helix_temporal.models.base import canonical_json, check_json, only_set
 from helix_temporal.models.checkpoints import RunChange, RunStatus
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Head, Kind, Record
@@ -342,7 +342,7 @@ def list_still_pending(state: SessionState, answered: Sequence[AnsweredCall]) ->
 
 def _make_pending_call(waiting: WaitingCall, answer: Message, run_id: str | None) -> PendingClientToolCall:
     call = answer.tool_calls[waiting.at]
-    small = len(canonical(call.arguments)) <= _LARGEST_INPUT
+    small = len(canonical_json(call.arguments)) <= _LARGEST_INPUT
     return PendingClientToolCall(
         tool_call_id=waiting.id,
         tool_name=call.name,
@@ -370,7 +370,7 @@ def _text_of(response: ClientToolResponse) -> str:
     said = response.result if isinstance(response.result, str) else None
     if response.outcome != "result":
         return response.error or said or ""
-    return said if said is not None else canonical(response.result).decode()
+    return said if said is not None else canonical_json(response.result).decode()
 
 
 # -- sub-agents

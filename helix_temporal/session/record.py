@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from pydantic import Field
 
-from helix_temporal.models.base import CheckedObject, Model, canonical
+from helix_temporal.models.base import CheckedObject, Model, canonical_json
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
@@ -145,7 +145,7 @@ def parse_record(data: bytes) -> SessionRecord:
 
 def encode_record(record: SessionRecord) -> bytes:
     """Inverse of `parse_record`."""
-    return canonical(record.model_dump(mode="json", exclude_defaults=True))
+    return canonical_json(record.model_dump(mode="json", exclude_defaults=True))
 
 
 def check_values(values: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ def check_values(values: Mapping[str, Any]) -> None:
     Raises:
         TooLargeError: As JSON they exceed the limit.
     """
-    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
+    check_size(len(canonical_json(values)), MAX_VALUES_BYTES, "values")
 
 
 # -- a step
@@ -415,7 +415,7 @@ def _mark_changed(known: ChangedKeys, marks: Mapping[str, int]) -> ChangedKeys:
     kept: dict[str, int] = {}
     size = 0
     for key, place in sorted(places.items(), key=lambda item: (-item[1], item[0])):
-        size += len(canonical(key)) + _PLACE_BYTES
+        size += len(canonical_json(key)) + _PLACE_BYTES
         if size > MAX_CHANGED_BYTES or len(kept) == MAX_CHANGED_KEYS:
             # Whatever is older goes with it.
             since = max(since, place + 1)

@@ -16,7 +16,7 @@ from temporalio.testing import WorkflowEnvironment
 from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.devstack.programs import find
+from helix_temporal.devstack.programs import find_program
 from helix_temporal.devstack.temporal import TEST_SERVER
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions
@@ -94,7 +94,7 @@ async def helix_env(
     Raises:
         ServerMissingError: The test server is not installed; the message says how to get it.
     """
-    server = find(TEST_SERVER, os.environ)
+    server = find_program(TEST_SERVER, os.environ)
     async with contextlib.AsyncExitStack() as exits:
         archive = exits.enter_context(tempfile.TemporaryDirectory(prefix="helix-env-"))
         chosen = settings or _settings(directory, Path(archive))

@@ -16,7 +16,7 @@ from helix_temporal.agents.model import ScriptedModel
 from helix_temporal.agents.tools import Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
-from helix_temporal.models.base import JsonObject, canonical, check_json
+from helix_temporal.models.base import JsonObject, canonical_json, check_json
 from helix_temporal.models.messages import Message, ToolCall, Usage
 
 Content = str | list[JsonObject]
@@ -251,7 +251,7 @@ def parse_conversation(data: bytes | str) -> RecordedConversation:
 
 def result_key(call_id: str, name: str, arguments: Mapping[str, Any]) -> tuple[str, str, bytes]:
     """What tells a recorded result."""
-    return call_id, name, canonical(dict(arguments))
+    return call_id, name, canonical_json(dict(arguments))
 
 
 # --- rows to turns ---------------------------------------------------------------------------------

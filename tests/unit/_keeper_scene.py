@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from helix_temporal.activities.session_sync import StateKeeper
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import Receipt
@@ -67,7 +67,7 @@ class Scene:
         vars(self.backend.sessions)["_sessions"] = deepcopy(backup)
 
     def _slice(self) -> bytes:
-        return canonical(self.kept.model_dump(mode="json", exclude_defaults=True))
+        return canonical_json(self.kept.model_dump(mode="json", exclude_defaults=True))
 
     def request(self, run_id: str) -> RunStepInput:
         """A step's request at the present head."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.steps import RunStepInput, StepInput
@@ -112,10 +112,12 @@ def test_a_plain_turn_adds_a_few_bytes_to_the_slice_once() -> None:
     """It goes with every step, and with every flush."""
     first = stepped(SessionRecord(), "r0", 1000)
     second = stepped(first, "r1", 1002)
-    sizes = [len(canonical(each.model_dump(mode="json", exclude_defaults=True))) for each in (first, second)]
+    sizes = [
+        len(canonical_json(each.model_dump(mode="json", exclude_defaults=True))) for each in (first, second)
+    ]
     assert first.changes == ChangedKeys(since=1000, turn=1000)
     assert sizes[0] == sizes[1]
-    assert len(canonical(first.model_dump(mode="json", exclude_defaults=True)["changes"])) < 32
+    assert len(canonical_json(first.model_dump(mode="json", exclude_defaults=True)["changes"])) < 32
 
 
 def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
@@ -125,7 +127,7 @@ def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
         values = {f"{'k' * (number % 100)}{each}": 1 for each in range(number)}
         kept = stepped(kept, f"r{number}", 2 * number, values=values)
     assert kept.changes is not None
-    assert len(canonical(kept.changes.at)) <= session_record.MAX_CHANGED_BYTES
+    assert len(canonical_json(kept.changes.at)) <= session_record.MAX_CHANGED_BYTES
     assert kept.changes.since > 0
 
 

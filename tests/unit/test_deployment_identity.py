@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal._deployments import asking_for
 from helix_temporal.errors import ForeignDeploymentError, InvalidConfigError
-from helix_temporal.models.deployments import Deployment, DeploymentCheck, mark
+from helix_temporal.models.deployments import Deployment, DeploymentCheck, digest_location
 from helix_temporal.settings import Settings
 
 WHOLE: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_an_identity_from_before_is_the_same_deployment() -> None:
 def test_a_client_without_stores_says_its_queue_if_it_was_given_one() -> None:
     """Else it says nothing: scripts talk to sessions on any queue."""
     assert asking_for(Settings(), None) == Deployment()
-    assert asking_for(Settings(), "b") == Deployment(marks=(("queue", mark("b")),))
+    assert asking_for(Settings(), "b") == Deployment(marks=(("queue", digest_location("b")),))
     assert asking_for(Settings(task_queue="b"), None) == asking_for(Settings(), "b")
     assert asking_for(Settings(**WHOLE), "b") == Settings(**WHOLE).deployment
 

@@ -35,10 +35,10 @@ class Shaky(MemoryStreams):
             await asyncio.Event().wait()
         return await super().get_info(stream_id)
 
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.entries and self.fails:
             raise StoreUnavailableError("down")
-        return await super()._append(batch)
+        return await super()._append_batch(batch)
 
 
 async def left(*chunks: ChunkBase, limits: StreamLimits = DEFAULT_LIMITS) -> Shaky:

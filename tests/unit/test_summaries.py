@@ -18,7 +18,7 @@ from helix_temporal.agents import (
     ModelResponse,
     ScriptedModel,
 )
-from helix_temporal.agents.context import CHUNK_BYTES, chunks, told
+from helix_temporal.agents.context import CHUNK_BYTES, transcript_chunks, transcript_line
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
@@ -401,22 +401,24 @@ def test_tools_and_images_are_told_in_words() -> None:
     asks = Message(id="m", role="assistant", content="Wait.", tool_calls=(call,))
     result = Message(id="r", role="tool", name="look", content="found", tool_call_id="c")
     picture = [
-        messages.text("See"),
-        messages.image(url="u"),
-        messages.file(name="a.pdf"),
-        messages.thinking("hm"),
+        messages.text_part("See"),
+        messages.image_part(url="u"),
+        messages.file_part(name="a.pdf"),
+        messages.thinking_part("hm"),
     ]
-    assert told(asks) == 'assistant: Wait. [calls look {"at":1}]'
-    assert told(result) == "tool look: found"
-    assert told(Message(id="u", role="user", content=picture)) == "user: See [image] [file a.pdf]"
+    assert transcript_line(asks) == 'assistant: Wait. [calls look {"at":1}]'
+    assert transcript_line(result) == "tool look: found"
+    assert transcript_line(Message(id="u", role="user", content=picture)) == "user: See [image] [file a.pdf]"
 
 
 def test_long_messages_are_shortened_and_much_talk_comes_in_pieces() -> None:
     """A pasted log of a megabyte is not worth its price twice."""
-    long = told(Message(id="m", role="user", content="é" * 10_000))
+    long = transcript_line(Message(id="m", role="user", content="é" * 10_000))
     assert len(long.encode()) < 5_000
     assert "[…]" in long
-    pieces = list(chunks([Message(id=f"m{at}", role="user", content="x" * 4_000) for at in range(40)]))
+    pieces = list(
+        transcript_chunks([Message(id=f"m{at}", role="user", content="x" * 4_000) for at in range(40)])
+    )
     assert len(pieces) == 3
     assert all(len(piece) <= CHUNK_BYTES + 100 for piece in pieces)
 

@@ -21,7 +21,7 @@ from helix_temporal.activities.rewinds import (
 from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
@@ -132,7 +132,7 @@ def reads_of(threads: HotThreads) -> tuple[TakeBacks, Payloads]:
 
 async def plan(reads: TakeBacks, **fields: Any) -> Any:
     request = TakeBackRequest.model_validate({"id": "op"} | fields)
-    return await reads._plan(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
+    return await reads._plan_cut(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
 
 
 async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
@@ -149,7 +149,7 @@ async def test_messages_of_any_content_are_asked_anew() -> None:
     """Long ones and images travel by reference; metadata goes along."""
     threads = HotThreads(MemoryThreads())
     await threads.open(OpenThread("t", 5, "o"))
-    picture = [parts.text("what is this?"), parts.image(url="https://example.com/a.png")]
+    picture = [parts.text_part("what is this?"), parts.image_part(url="https://example.com/a.png")]
     said = (
         Message(id="a", role="user", content="short", metadata={"tag": "x"}),
         Message(id="b", role="user", content="x" * (INLINE_AGAIN + 1)),
@@ -233,7 +233,7 @@ async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> 
     threads = await thread_of("ua")
     facts = await threads.facts("t")
     header = header_at(2, epoch=5)
-    await threads.save_slice("t", 5, canonical({"turns": 7}), facts.slice_version)
+    await threads.save_slice("t", 5, canonical_json({"turns": 7}), facts.slice_version)
     done = await save_opened_record(threads, opening(take_back=taken("op")), header, SessionRecord())
     assert (done.record.turns, [each.id for each in done.record.taken_back]) == (7, ["op"])
     assert done.handle().slice_version == (await threads.facts("t")).slice_version

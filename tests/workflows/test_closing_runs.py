@@ -102,14 +102,14 @@ async def test_a_turn_that_stands_is_said_to_be_in_the_thread(
     place: Settings, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was finished, and its end was being written down, when the cancel came."""
-    gate, committed = Gate(), Stepper._committed
+    gate, committed = Gate(), Stepper._commit_state
 
     async def slowly(self: Stepper, *given: Any) -> Any:
         await gate.passing()
         return await committed(self, *given)
 
     async with served(place, Desk()) as stand:
-        monkeypatch.setattr(Stepper, "_committed", slowly)
+        monkeypatch.setattr(Stepper, "_commit_state", slowly)
         asked = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=30))
         await gate.reached.wait()
         await stand.handle(sid).cancel()

@@ -436,7 +436,7 @@ async def test_what_a_tool_staged_in_an_attempt_that_failed_after_it_is_not_in_t
 
     desk.acts[sid] = act
     async with served(place, desk) as stand:
-        monkeypatch.setattr(ToolRunner, "_result", refused)
+        monkeypatch.setattr(ToolRunner, "_build_result", refused)
         await stand.sessions.ask(sid, "one", agent="main")
         messages = await stand.messages(sid)
         assert [each.is_error for each in messages if each.role == "tool"] == [True]

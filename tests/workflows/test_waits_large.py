@@ -28,7 +28,7 @@ MANY = [("locate", {"what": f"{number}"}) for number in range(10)]
 def picture(number: int, size: int = 300 * KIB) -> list[JsonObject]:
     """What somebody photographed, and says of it."""
     data = chr(ord("A") + number) * size
-    return [messages.text(f"see {number}"), messages.image(media_type="image/png", data=data)]
+    return [messages.text_part(f"see {number}"), messages.image_part(media_type="image/png", data=data)]
 
 
 async def test_ten_large_answers_of_parts_to_one_step_are_taken(stand: Stand, desk: Desk, sid: str) -> None:

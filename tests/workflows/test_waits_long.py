@@ -39,7 +39,7 @@ async def skipping(
     name = f"t{uuid.uuid4().hex[:8]}"
     plugin = HelixPlugin(Settings(task_queue=name, cold_directory=tmp_path), agents=desk.agents())
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(programs.find(TEST_SERVER, os.environ)), plugins=[plugin]
+        test_server_existing_path=str(programs.find_program(TEST_SERVER, os.environ)), plugins=[plugin]
     )
     async with served(environment, plugin):
 

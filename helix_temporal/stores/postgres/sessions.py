@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.records import head_after
 from helix_temporal.models.store_calls import (
     DueSession,
@@ -20,7 +20,7 @@ from helix_temporal.models.store_calls import (
     SessionSummary,
     Unset,
 )
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.migrations import check_database
@@ -108,7 +108,7 @@ def _conditions(query: SessionQuery) -> tuple[list[str], list[Any]]:
         ("status = ANY (?::text[])", [status.value for status in query.status] or None),
         ("parent_session_id = ?", None if isinstance(parent, Unset) else parent),
         ("tags @> ?::text[]", list(query.tags) or None),
-        ("metadata @> ?::jsonb", dumps(query.metadata).decode() if query.metadata else None),
+        ("metadata @> ?::jsonb", dump_json(query.metadata).decode() if query.metadata else None),
         (f"{query.date_field} >= ?", query.date_from),
         (f"{query.date_field} < ?", query.date_to),
     )
@@ -291,7 +291,7 @@ def row_values(session_id: str, row: SessionRow) -> list[Any]:
         state.parent_session_id,
         state.root_session_id,
         list(state.tags),
-        dumps(searchable).decode(),
+        dump_json(searchable).decode(),
         state.mode,
         state.failure_reason,
         state.step_count,
@@ -499,7 +499,7 @@ class PostgresSessions:
 def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
     name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
-    body = checked(row["body"], where, *place_of(session_id, name, order))
+    body = verify_checksum(row["body"], where, *place_of(session_id, name, order))
     return SessionRecord(kind, name.key, body, name.group, order)
 
 
@@ -519,7 +519,7 @@ def _view(session_id: str, rows: list[Any], wanted: WantedRecords) -> SessionVie
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
-        state=checked(state["body"], f"the state of {where}", session_id, "state") if there else None,
+        state=verify_checksum(state["body"], f"the state of {where}", session_id, "state") if there else None,
         records=tuple(found.values()),
         now=state["now"],
         thread=header_of(session_id, state) if wanted.thread and state["epoch"] is not None else None,

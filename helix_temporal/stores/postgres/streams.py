@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.streams.polling import Place, Polling
@@ -22,7 +22,7 @@ from helix_temporal.stores.streams.rules import (
     StreamHead,
     View,
     Written,
-    admitted,
+    admit_batch,
     facts_from,
 )
 from helix_temporal.stores.streams.store import Streams
@@ -65,7 +65,7 @@ class PostgresStreams(Streams):
         await super().close()
         await self._polling.close()
 
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
             await self._purge()
             return await transact(self._adapter, lambda work: self._made(work, batch))
@@ -74,7 +74,7 @@ class PostgresStreams(Streams):
             return written
         return await transact(self._adapter, lambda work: self._settled(work, batch))
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
         if not rows:
             return None
@@ -84,14 +84,14 @@ class PostgresStreams(Streams):
                 row["sequence"],
                 row["run_id"],
                 row["written_at"],
-                checked(row["body"], f"chunk {row['sequence']} of {where}", stream_id, row["run_id"]),
+                verify_checksum(row["body"], f"chunk {row['sequence']} of {where}", stream_id, row["run_id"]),
             )
             for row in rows
             if row["sequence"] is not None
         )
         return View(_head(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
 
-    async def _change(self, change: StatusChange) -> int | None:
+    async def _change_status(self, change: StatusChange) -> int | None:
         before = change.before
         last: int | None = await self._adapter.fetchval(
             self._queries["stream_change"],
@@ -108,10 +108,10 @@ class PostgresStreams(Streams):
         )
         return last
 
-    async def _drop(self, stream_id: str) -> bool:
+    async def _drop_stream(self, stream_id: str) -> bool:
         return bool(await self._adapter.fetchval(self._queries["stream_drop"], stream_id))
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
         await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
@@ -150,7 +150,7 @@ class PostgresStreams(Streams):
         keys = [key for key, _ in batch.entries if key]
         rows = await work.fetch(self._queries["stream_known"], made, keys)
         known: Mapping[str, int] = {row["key"]: row["sequence"] for row in rows}
-        after = Refused("absent") if head is None else admitted(head, batch, known, head.updated_at)
+        after = Refused("absent") if head is None else admit_batch(head, batch, known, head.updated_at)
         if isinstance(after, Refused):
             return after
         if head is not None and head.status != "active":

@@ -27,7 +27,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.ids import decode_id, encode_id
 from helix_temporal.stores._home_loop import HomeLoop
-from helix_temporal.stores.checksums import damaged
+from helix_temporal.stores.checksums import damaged_error
 from helix_temporal.stores.redis.scripts import Script
 
 logger = logging.getLogger(__name__)
@@ -84,28 +84,28 @@ _KEY: Final = re.compile(r"\b(access|permissions?)\b.*\bkeys?\b")
 _IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
 
 
-def translate(error: Exception, where: str) -> HelixError:
+def translate_error(error: Exception, where: str) -> HelixError:
     """Our error for one of the driver's; texts of the server, which may quote arguments, stay out of it.
 
     Args:
         error: What the driver raised, or a time-out of our own.
         where: The server's address, without credentials.
     """
-    name, code = type(error).__name__, _code(error)
+    name, code = type(error).__name__, _error_code(error)
     if code == "NOPERM":
-        return InvalidConfigError(f"Redis at {where} refuses the user {_lacking(str(error))}")
+        return InvalidConfigError(f"Redis at {where} refuses the user {_describe_missing_right(str(error))}")
     if code in _RIGHTS or isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
         return InvalidConfigError(f"Redis at {where} refused the user or the password ({name})")
     if code in _PASSING:
         return StoreUnavailableError(f"Redis at {where} cannot answer now ({code}); repeat the call later")
-    if (amiss := _misconfigured(error, code)) is not None:
+    if (amiss := _find_wrong_setting(error, code)) is not None:
         return InvalidConfigError(f"Redis at {where} {amiss}")
     if not isinstance(error, driver.ResponseError | driver.DataError):
-        return _unanswered(error, where)
+        return _no_answer_error(error, where)
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
 
 
-def _misconfigured(error: Exception, code: str) -> str | None:
+def _find_wrong_setting(error: Exception, code: str) -> str | None:
     """What a setting has wrong, by an error that says so."""
     if code in _CLUSTER:
         return "is a node of a cluster; set redis_cluster"
@@ -118,7 +118,7 @@ def _misconfigured(error: Exception, code: str) -> str | None:
     return None
 
 
-def _unanswered(error: Exception, where: str) -> StoreUnavailableError:
+def _no_answer_error(error: Exception, where: str) -> StoreUnavailableError:
     if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
         return StoreUnavailableError(
             f"Redis at {where} shows a certificate that is not trusted here; "
@@ -134,7 +134,7 @@ def has_moved(error: Exception) -> bool:
 
     A new connection to the same address may then lead to another server.
     """
-    return _code(error) in _NOT_PRIMARY
+    return _error_code(error) in _NOT_PRIMARY
 
 
 def is_damage(error: driver.ResponseError) -> str | None:
@@ -143,7 +143,7 @@ def is_damage(error: driver.ResponseError) -> str | None:
     A script that stumbles over a value that is no number, or shorter than it should be, found damage, too.
     """
     text = str(error)
-    if not _IN_SCRIPT.search(text) or _code(error) in _KNOWN:
+    if not _IN_SCRIPT.search(text) or _error_code(error) in _KNOWN:
         return None
     if torn := re.search(r"TORN at position (\d+)", text):
         return f"it lacks the message at position {torn[1]}"
@@ -152,7 +152,7 @@ def is_damage(error: driver.ResponseError) -> str | None:
     return "a value is not what a script expects there"
 
 
-def _lacking(text: str) -> str:
+def _describe_missing_right(text: str) -> str:
     """What a right is missing for, and how to grant it."""
     if command := _COMMAND.search(text):
         return f"{command[1].upper()}; grant: ACL SETUSER <user> +{command[1]}"
@@ -161,7 +161,7 @@ def _lacking(text: str) -> str:
     return "a command of a script; the check at a worker's start names it"
 
 
-def _code(error: Exception) -> str:
+def _error_code(error: Exception) -> str:
     """The code that the server's error began with; the driver strips those that it knows.
 
     Of an error within a script, Redis 6 tells the code of the command behind the place in the script.
@@ -296,7 +296,7 @@ async def find_mismatch(host: str, port: int, *, tls: bool) -> str:
 
 
 async def _speaks_plainly(host: str, port: int) -> bool:
-    async with _connected(host, port, None) as (reader, writer):
+    async with _open_connection(host, port, None) as (reader, writer):
         writer.write(b"PING\r\n")
         return await reader.read(1) in _FIRST_BYTES
 
@@ -305,12 +305,12 @@ async def _speaks_tls(host: str, port: int) -> bool:
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Nothing is sent: whose certificate it is does not matter.
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-    async with _connected(host, port, unchecked):
+    async with _open_connection(host, port, unchecked):
         return True
 
 
 @contextlib.asynccontextmanager
-async def _connected(
+async def _open_connection(
     host: str, port: int, context: ssl.SSLContext | None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -362,10 +362,10 @@ class RedisConnection:
     ) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise InvalidConfigError("redis_prefix: [A-Za-z0-9_.:-] expected, at most 64 characters")
-        self._sentinel = _sentinel(url, cluster=cluster)
+        self._sentinel = _parse_sentinel_url(url, cluster=cluster)
         self.prefix = prefix
         self.cluster = cluster
-        self.where = str(self._sentinel) if self._sentinel else _where(url)
+        self.where = str(self._sentinel) if self._sentinel else _server_address(url)
         self._url = _without_ours(url)
         self._timeout = timeout
         self._max_connections = max_connections
@@ -399,11 +399,11 @@ class RedisConnection:
 
         async def call(client: Redis | RedisCluster) -> Answer:
             try:
-                return await _evaluate(client, script, keys, args)
+                return await _evaluate_script(client, script, keys, args)
             except driver.ResponseError as error:
                 if (what := is_damage(error)) is None:
                     raise
-                raise damaged(self.place_of(keys[0]), what, script=script.name) from error
+                raise damaged_error(self.place_of(keys[0]), what, script=script.name) from error
 
         return await self.within_deadline(call)
 
@@ -450,18 +450,18 @@ class RedisConnection:
             self._begin_anew()
         try:
             async with asyncio.timeout(self._timeout), self._slots:
-                client = self._client = self._client or self._made()
+                client = self._client = self._client or self._make_client()
                 if isinstance(client, RedisCluster):
                     # Before it knows the slots the driver sends commands to any node, and closes all
                     # connections, also those in use, after five that were moved.
                     await client.initialize()
                 elif self._sentinel:
-                    await self._follow(client.connection_pool)
+                    await self._follow_primary(client.connection_pool)
                 return await call(client)
         except (driver.RedisError, driver.RedisClusterException, OSError) as error:
             if has_moved(error) or (self._sentinel and not isinstance(error, driver.ResponseError)):
                 await self._close_idle()
-            raise translate(error, self.where) from error
+            raise translate_error(error, self.where) from error
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Batches of the keys of hashes that match, from every primary; a key may come twice."""
@@ -510,7 +510,7 @@ class RedisConnection:
         self._slots = asyncio.Semaphore(self._max_connections)
         self._next_look = 0.0
 
-    async def _follow(self, pool: ConnectionPool) -> None:
+    async def _follow_primary(self, pool: ConnectionPool) -> None:
         """Ask every second who the primary is, and leave a server that is not.
 
         One that was frozen, or was demoted to a replica, still answers reads, from an old copy.
@@ -530,7 +530,7 @@ class RedisConnection:
         if isinstance(self._client, Redis) and isinstance(self._client.connection_pool, _Pool):
             await self._client.connection_pool.close_idle()
 
-    def _made(self) -> Redis | RedisCluster:
+    def _make_client(self) -> Redis | RedisCluster:
         options: dict[str, Any] = {
             "max_connections": self._max_connections,
             "protocol": 2,
@@ -546,7 +546,7 @@ class RedisConnection:
         return Redis.from_pool(_Pool.from_url(self._url, **options))
 
 
-def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
+def _parse_sentinel_url(url: str, *, cluster: bool) -> SentinelAddress | None:
     if not is_sentinel(url):
         return None
     if cluster:
@@ -557,7 +557,7 @@ def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
         raise InvalidConfigError(f"redis_url: {error}") from None
 
 
-def _where(url: str) -> str:
+def _server_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss", "unix"}:
         raise InvalidConfigError("redis_url: redis://, rediss://, unix:// or redis+sentinel:// expected")
@@ -572,7 +572,7 @@ def _without_ours(url: str) -> str:
 _encoded = lru_cache(4096)(encode_id)
 
 
-async def _evaluate(
+async def _evaluate_script(
     client: Redis | RedisCluster, script: Script, keys: Sequence[str], args: Sequence[Value]
 ) -> Answer:
     answer: Answer

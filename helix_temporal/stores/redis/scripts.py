@@ -21,7 +21,7 @@ class Script:
         object.__setattr__(self, "sha", digest)
 
 
-def assembled(name: str, *before: str, **functions: str) -> Script:
+def assemble_script(name: str, *before: str, **functions: str) -> Script:
     """A script after parts that it shares with others, and after scripts that it calls as functions.
 
     Args:
@@ -29,29 +29,32 @@ def assembled(name: str, *before: str, **functions: str) -> Script:
         before: Files put before it, in this order.
         functions: Names of functions, and the files they are made of; each takes KEYS and ARGV.
     """
-    parts = [_text(each) for each in before]
-    parts += [f"local function {each}(KEYS, ARGV)\n{_text(file)}\nend" for each, file in functions.items()]
-    return Script(name, "\n".join((*parts, _text(name))))
+    parts = [_read_script_file(each) for each in before]
+    parts += [
+        f"local function {each}(KEYS, ARGV)\n{_read_script_file(file)}\nend"
+        for each, file in functions.items()
+    ]
+    return Script(name, "\n".join((*parts, _read_script_file(name))))
 
 
-def _text(name: str) -> str:
+def _read_script_file(name: str) -> str:
     return (_FOLDER / f"{name}.lua").read_text("utf-8")
 
 
-HEADER: Final = assembled("header", "_record")
-SNAPSHOT: Final = assembled("snapshot", "_record")
-PAGE: Final = assembled("page", "_record")
-STEP_VIEW: Final = assembled("step_view", "_record")
-APPEND: Final = assembled("append", "_record")
-REBASE: Final = assembled("rebase", "_record")
-INSTALL: Final = assembled("install", "_record")
-EVICT: Final = assembled("evict", "_record")
-TRIM: Final = assembled("trim", "_record")
-CLOSE_EPOCH: Final = assembled("close_epoch", "_record")
-SAVE_SLICE: Final = assembled("save_slice", "_record")
-DROP: Final = assembled("drop", "_record")
-DROP_DAMAGED: Final = assembled("drop_damaged", "_record")
-PAYLOAD_PUT: Final = assembled("payload_put")
+HEADER: Final = assemble_script("header", "_record")
+SNAPSHOT: Final = assemble_script("snapshot", "_record")
+PAGE: Final = assemble_script("page", "_record")
+STEP_VIEW: Final = assemble_script("step_view", "_record")
+APPEND: Final = assemble_script("append", "_record")
+REBASE: Final = assemble_script("rebase", "_record")
+INSTALL: Final = assemble_script("install", "_record")
+EVICT: Final = assemble_script("evict", "_record")
+TRIM: Final = assemble_script("trim", "_record")
+CLOSE_EPOCH: Final = assemble_script("close_epoch", "_record")
+SAVE_SLICE: Final = assemble_script("save_slice", "_record")
+DROP: Final = assemble_script("drop", "_record")
+DROP_DAMAGED: Final = assemble_script("drop_damaged", "_record")
+PAYLOAD_PUT: Final = assemble_script("payload_put")
 
-STAGE: Final = _text("stage")
+STAGE: Final = _read_script_file("stage")
 """Short, and sent in pipelines, where EVALSHA could not fall back: always sent as text."""

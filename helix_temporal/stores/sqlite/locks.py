@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import orjson
 
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores import locks as rules
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.locks import Claim, LeaseRow, Leases
 from helix_temporal.stores.sqlite.connection import Database, Statements
 
@@ -36,17 +36,19 @@ class SqliteLocks(Leases):
         super().__init__(default_ttl_ms=default_ttl_ms)
         self._database, self._clock = database, clock
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
-        row = await self._change(wanted.key, lambda row, now: rules.take(row, wanted, now))
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        row = await self._change(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
         return None if row is None else row.info
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return await self._change(key, lambda row, now: rules.extend(row, token, ttl_ms, now)) is not None
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return (
+            await self._change(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now)) is not None
+        )
 
-    async def _free(self, key: str, token: int) -> bool:
-        return await self._change(key, lambda row, now: rules.free(row, token, now)) is not None
+    async def _release_lease(self, key: str, token: int) -> bool:
+        return await self._change(key, lambda row, now: rules.release_lease(row, token, now)) is not None
 
-    async def _held(self, key: str) -> bool:
+    async def _is_held(self, key: str) -> bool:
         row = await _row(self._database, key)
         return row is not None and row.held(self._now())
 
@@ -56,7 +58,7 @@ class SqliteLocks(Leases):
         async with self._database.write() as on:
             row = rule(await _row(on, key), self._now())
             if row is not None:
-                lease = with_checksum(dumps(asdict(row)), key)
+                lease = with_checksum(dump_json(asdict(row)), key)
                 await on.fetch("lock_put", {"key": key, "lease": lease})
             return row
 
@@ -68,4 +70,4 @@ async def _row(on: Statements | Database, key: str) -> LeaseRow | None:
     row = await on.fetch_one("lock_row", {"key": key})
     if row is None:
         return None
-    return LeaseRow(**orjson.loads(checked(row["lease"], f"lock {key!r} in SQLite", key)))
+    return LeaseRow(**orjson.loads(verify_checksum(row["lease"], f"lock {key!r} in SQLite", key)))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.sqlite.connection import Database
 
 _PURGED_AT_ONCE: Final = 20
@@ -40,7 +40,7 @@ class SqlitePayloads:
         values = {"thread_id": thread_id, "key": key, "now": self._now()}
         row = await self._database.fetch_one("payload_get", values)
         where = f"payload {key!r} of thread {thread_id!r} in SQLite"
-        return None if row is None else checked(row["body"], where, thread_id, key)
+        return None if row is None else verify_checksum(row["body"], where, thread_id, key)
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from helix_temporal.errors import StoreCorruptError, ThreadNotFoundError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import (
     ExpiredSession,
     SessionPage,
@@ -17,7 +17,7 @@ from helix_temporal.models.store_calls import (
     SessionSummary,
     Unset,
 )
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
@@ -235,19 +235,21 @@ def _guarded(session_id: str, row: sqlite3.Row | None, present: bool | None) -> 
         return 0, 0
     revision, max_epoch = row["revision"], row["max_epoch"]
     where = f"the row of session {session_id!r} in SQLite"
-    checked(row["guard"], where, session_id, revision, max_epoch, int(bool(present)))
+    verify_checksum(row["guard"], where, session_id, revision, max_epoch, int(bool(present)))
     return revision, max_epoch
 
 
 def _state_of(session_id: str, row: sqlite3.Row) -> bytes | None:
     if row["state"] is None:
         return None
-    return checked(row["state"], f"the state of session {session_id!r} in SQLite", session_id, "state")
+    return verify_checksum(
+        row["state"], f"the state of session {session_id!r} in SQLite", session_id, "state"
+    )
 
 
 def _columns(row: SessionRow) -> dict[str, Any]:
     state = row.state
-    summary = dumps(SessionSummary.of(state).model_dump(mode="json"))
+    summary = dump_json(SessionSummary.of(state).model_dump(mode="json"))
     return {
         "agent_type": state.agent_type,
         "user_id": state.user_id,
@@ -266,8 +268,8 @@ def _columns(row: SessionRow) -> dict[str, Any]:
 
 def _labels(tags: Any, metadata: Any) -> str:
     """Tags and text metadata as one list of texts, so that a query compares sets."""
-    pairs = [dumps([key, value]).decode() for key, value in metadata.items() if isinstance(value, str)]
-    return dumps([*(dumps([tag]).decode() for tag in tags), *pairs]).decode()
+    pairs = [dump_json([key, value]).decode() for key, value in metadata.items() if isinstance(value, str)]
+    return dump_json([*(dump_json([tag]).decode() for tag in tags), *pairs]).decode()
 
 
 def _filters(query: SessionQuery) -> dict[str, Any]:
@@ -277,7 +279,7 @@ def _filters(query: SessionQuery) -> dict[str, Any]:
     return {
         "user_id": query.user_id,
         "agent_type": query.agent_type,
-        "statuses": dumps(statuses).decode() if statuses else None,
+        "statuses": dump_json(statuses).decode() if statuses else None,
         "any_parent": int(any_parent),
         "parent_session_id": None if any_parent else parent,
         "labels": _labels(query.tags, query.metadata) if query.tags or query.metadata else None,
@@ -296,7 +298,9 @@ def _summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
     for row in rows:
         session_id = row["session_id"]
         try:
-            body = checked(row["summary"], f"the summary of {session_id!r} in SQLite", session_id, "summary")
+            body = verify_checksum(
+                row["summary"], f"the summary of {session_id!r} in SQLite", session_id, "summary"
+            )
             found.append(SessionSummary.model_validate_json(body))
         except (StoreCorruptError, ValidationError) as error:
             _log.warning("session %r is left out of a list: %s", session_id, error)
@@ -338,7 +342,7 @@ async def _write_records(on: Statements, change: SessionCommit) -> None:
 def _record_of(session_id: str, row: sqlite3.Row) -> SessionRecord:
     name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
-    body = checked(row["body"], where, *_place(session_id, name, row["place"]))
+    body = verify_checksum(row["body"], where, *_place(session_id, name, row["place"]))
     return SessionRecord(name.kind, name.key, body, name.group, row["place"])
 
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import orjson
 
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.states import is_past
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import News
@@ -61,7 +61,7 @@ class SqliteStreams(Streams):
         await self._polling.close()
         await self._database.close()
 
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
             await self._purge()
         async with self._database.write(synced=False) as on:
@@ -82,7 +82,7 @@ class SqliteStreams(Streams):
                 await self._write(on, log, known, 1 if before is None else before.first)
             return answer
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         async with self._database.read() as on:
             now = self._now()
             head = await self._head(on, stream_id, now)
@@ -95,7 +95,7 @@ class SqliteStreams(Streams):
                 row["sequence"],
                 row["run_id"],
                 row["written_at"],
-                checked(
+                verify_checksum(
                     row["body"],
                     f"chunk {row['sequence']} of {where}",
                     head.made,
@@ -107,7 +107,7 @@ class SqliteStreams(Streams):
         )
         return View(head, now, tuple(chunks))
 
-    async def _change(self, change: StatusChange) -> int | None:
+    async def _change_status(self, change: StatusChange) -> int | None:
         async with self._database.write() as on:
             now, log = self._now(), StreamLog()
             log.head = await self._head(on, change.before.stream_id, now)
@@ -120,19 +120,19 @@ class SqliteStreams(Streams):
             await _put(on, log.head)
             return last
 
-    async def _drop(self, stream_id: str) -> bool:
+    async def _drop_stream(self, stream_id: str) -> bool:
         async with self._database.write(erases=True) as on:
             there = await self._head(on, stream_id, self._now()) is not None
             await _delete(on, stream_id)
             return there
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
         await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
     async def _places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
-        rows = await self._database.fetch("stream_news", {"stream_ids": dumps([*stream_ids]).decode()})
+        rows = await self._database.fetch("stream_news", {"stream_ids": dump_json([*stream_ids]).decode()})
         return {row["stream_id"]: (row["made"], row["last"], row["revision"]) for row in rows}
 
     async def _head(self, on: Statements, stream_id: str, now: int) -> StreamHead | None:
@@ -177,7 +177,7 @@ class SqliteStreams(Streams):
 async def _known(on: Statements, made: str, keys: list[str]) -> dict[str, int]:
     if not keys:
         return {}
-    rows = await on.fetch("stream_known", {"made": made, "keys": dumps(keys).decode()})
+    rows = await on.fetch("stream_known", {"made": made, "keys": dump_json(keys).decode()})
     return {row["key"]: row["sequence"] for row in rows}
 
 
@@ -222,10 +222,10 @@ async def _delete_content(on: Statements, made: str) -> None:
 def _head_body(head: StreamHead) -> bytes:
     fields = {name: getattr(head, name) for name in head.__slots__ if name != "facts"}
     fields["facts"] = orjson.loads(head.facts.to_bytes())
-    return with_checksum(dumps(fields), head.stream_id)
+    return with_checksum(dump_json(fields), head.stream_id)
 
 
 def _head_of(stream_id: str, body: bytes) -> StreamHead:
-    fields = orjson.loads(checked(body, f"the head of stream {stream_id!r} in SQLite", stream_id))
-    facts = facts_from(dumps(fields.pop("facts")), stream_id)
+    fields = orjson.loads(verify_checksum(body, f"the head of stream {stream_id!r} in SQLite", stream_id))
+    facts = facts_from(dump_json(fields.pop("facts")), stream_id)
     return StreamHead(**fields, facts=facts)

@@ -11,10 +11,10 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import StoreCorruptError, UnsupportedFormatError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.states import is_past
-from helix_temporal.stores.checksums import checked, damaged, with_checksum
+from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -93,7 +93,7 @@ class SqliteThreads:
                 start = max(start, stop - max(wanted.limit, 1))
             else:
                 stop = min(stop, start + max(wanted.limit, 1))
-            first, records = fences.select(await _messages(on, thread_id, start, stop), start, wanted)
+            first, records = fences.select_page(await _messages(on, thread_id, start, stop), start, wanted)
             return HotSnapshot(thread.header, first, records)
 
     async def step_view(
@@ -130,11 +130,11 @@ class SqliteThreads:
         now = self._clock()
         thread = await self._find(on, step.thread_id)
         if thread is None:
-            return ops.append(None, step, now).answer
+            return ops.append_to_thread(None, step, now).answer
         base, end = thread.header.base.position, thread.header.head.position
         start = min(max(step.head.position - 1, base), end)
         held = await _with_messages(on, thread, start, min(start + 1 + max(len(step.records), 1), end))
-        appended, after = ops.append(held, step, now)
+        appended, after = ops.append_to_thread(held, step, now)
         if after is not None and after is not held:
             await _store(on, held, after)
         return appended
@@ -142,14 +142,14 @@ class SqliteThreads:
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
         return await self._change(
-            change.header.thread_id, lambda held, now: ops.rebase(held, change, now), whole=True
+            change.header.thread_id, lambda held, now: ops.rebase_thread(held, change, now), whole=True
         )
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
         return await self._change(
             header.thread_id,
-            lambda held, now: ops.install(held, header, records, replace=replace, now=now),
+            lambda held, now: ops.install_thread(held, header, records, replace=replace, now=now),
             whole=True,
         )
 
@@ -158,13 +158,13 @@ class SqliteThreads:
     ) -> Eviction:
         """See `HotTier.evict`."""
         return await self._change(
-            thread_id, lambda held, now: ops.evict(held, epoch, archived, warm_ttl=warm_ttl, now=now)
+            thread_id, lambda held, now: ops.evict_thread(held, epoch, archived, warm_ttl=warm_ttl, now=now)
         )
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
         return await self._change(
-            thread_id, lambda held, _: ops.trim(held, epoch, archived, keep_from), whole=True
+            thread_id, lambda held, _: ops.trim_thread(held, epoch, archived, keep_from), whole=True
         )
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
@@ -179,7 +179,7 @@ class SqliteThreads:
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        await self._change(thread_id, lambda held, _: ops.drop(held, epoch), erases=True)
+        await self._change(thread_id, lambda held, _: ops.drop_thread(held, epoch), erases=True)
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes, /) -> bool:
         """See `HotTier.drop_damaged`."""
@@ -270,10 +270,10 @@ async def _messages(on: Statements, thread_id: str, start: int, stop: int) -> tu
     found: list[Record] = []
     for position, row in enumerate(rows, start):
         place = f"the message at position {position} of {where}"
-        body = checked(row["body"], place, thread_id, position, row["kind"], row["id"])
+        body = verify_checksum(row["body"], place, thread_id, position, row["kind"], row["id"])
         found.append(Record(row["kind"], row["id"], body))
     if len(found) != stop - start:
-        raise damaged(where, f"it lacks messages between {start} and {stop}")
+        raise damaged_error(where, f"it lacks messages between {start} and {stop}")
     return tuple(found)
 
 
@@ -336,7 +336,7 @@ async def _delete(on: Statements, thread_id: str) -> None:
 
 def _header_body(header: HotHeader, expires_at: float | None) -> bytes:
     fields = {name: _plain(getattr(header, name)) for name in _FIELDS}
-    return with_checksum(dumps({"header": fields, "expires_at": expires_at}), header.thread_id)
+    return with_checksum(dump_json({"header": fields, "expires_at": expires_at}), header.thread_id)
 
 
 def _plain(value: Any) -> Any:
@@ -346,13 +346,13 @@ def _plain(value: Any) -> Any:
 def _is_over(body: bytes, thread_id: str, now: float) -> bool:
     if not _is_sound(body, thread_id):
         return False
-    found = orjson.loads(checked(body, "", thread_id))
+    found = orjson.loads(verify_checksum(body, "", thread_id))
     return is_past(found["expires_at"], now)
 
 
 def _is_sound(body: bytes, thread_id: str) -> bool:
     try:
-        checked(body, "", thread_id)
+        verify_checksum(body, "", thread_id)
     except StoreCorruptError:
         return False
     return True
@@ -366,15 +366,15 @@ def _thread_of(thread_id: str, body: bytes, slice_: bytes) -> HeldThread:
         UnsupportedFormatError: It has fields that this version does not know.
     """
     where = f"thread {thread_id!r} in SQLite"
-    found = orjson.loads(checked(body, f"the header of {where}", thread_id))
+    found = orjson.loads(verify_checksum(body, f"the header of {where}", thread_id))
     if unknown := set(found["header"]) - set(_FIELDS):
         raise UnsupportedFormatError(
             f"{where} has fields {sorted(unknown)} that this version does not know; upgrade helix_temporal"
         )
     version = found["header"]["slice_version"]
-    data = checked(slice_, f"the slice of {where}", thread_id, version)
+    data = verify_checksum(slice_, f"the slice of {where}", thread_id, version)
     try:
         header = _HEADER.validate_python({**found["header"], "slice": data})
     except ValidationError as error:
-        raise damaged(where, "its header is whole but none of ours") from error
+        raise damaged_error(where, "its header is whole but none of ours") from error
     return HeldThread(header, (), found["expires_at"])

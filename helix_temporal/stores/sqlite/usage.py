@@ -3,10 +3,10 @@
 import sqlite3
 from typing import Any
 
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.sqlite.connection import Database
 from helix_temporal.stores.sqlite.queries import statement
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
@@ -18,7 +18,7 @@ class SqliteUsage(UsageLedger):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+    async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         row = {
             "session_id": entry.session_id,
             "id": entry.id,
@@ -47,10 +47,10 @@ class SqliteUsage(UsageLedger):
             rows = await on.fetch(name, values, matching=matching)
         return _entries(rows), count[0]["total"]
 
-    async def _any(self, session_id: str) -> bool:
+    async def _has_entries(self, session_id: str) -> bool:
         return bool(await self._database.fetch("usage_any", {"session_id": session_id}))
 
-    async def _drop(self, session_id: str) -> bool:
+    async def _drop_entries(self, session_id: str) -> bool:
         async with self._database.write(erases=True) as on:
             return bool(await on.fetch("usage_delete", {"session_id": session_id}))
 
@@ -58,7 +58,7 @@ class SqliteUsage(UsageLedger):
 def _values(wanted: UsageFilter, limit: int | None, offset: int) -> dict[str, Any]:
     return {
         "session_id": wanted.session_id,
-        "kinds": None if wanted.kinds is None else dumps(sorted(wanted.kinds)).decode(),
+        "kinds": None if wanted.kinds is None else dump_json(sorted(wanted.kinds)).decode(),
         "run_id": wanted.run_id,
         "agent_type": wanted.agent_type,
         "first_step": wanted.first_step,
@@ -74,5 +74,7 @@ def _entries(rows: list[sqlite3.Row]) -> list[UsageEntry]:
     found: list[UsageEntry] = []
     for row in rows:
         where = f"usage of session {row['session_id']!r} in SQLite"
-        found.append(rules.from_body(checked(row["body"], where, row["session_id"], row["id"]), where))
+        found.append(
+            rules.from_body(verify_checksum(row["body"], where, row["session_id"], row["id"]), where)
+        )
     return found

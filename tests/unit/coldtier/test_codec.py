@@ -11,7 +11,7 @@ from helix_temporal.coldtier.format import (
     Legacy,
     Manifest,
     SegmentRef,
-    _checksum,
+    _compute_checksum,
     decode_index,
     decode_manifest,
     decode_segment,
@@ -52,7 +52,9 @@ def forged(data: bytes = DATA, key: bytes | None = None, **changes: Any) -> byte
     fields = {**orjson.loads(line), **changes}
     del fields["checksum"]
     changed = orjson.dumps(fields)
-    return b"".join((changed[:-1], b',"checksum":"', _checksum(changed + frames, key), b'"}\n', frames))
+    return b"".join(
+        (changed[:-1], b',"checksum":"', _compute_checksum(changed + frames, key), b'"}\n', frames)
+    )
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -302,7 +304,7 @@ class TestForgedFields:
 
 def encode_segment_digest(data: bytes) -> str:
     """What names these bytes."""
-    return _checksum(data, None).decode()
+    return _compute_checksum(data, None).decode()
 
 
 class TestSignatures:

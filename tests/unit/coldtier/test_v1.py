@@ -10,7 +10,7 @@ import pytest
 from helix_temporal.blobs import Blob
 from helix_temporal.blobs.protocol import etag_of
 from helix_temporal.coldtier.zeitlich import V1Snapshots
-from helix_temporal.coldtier.zeitlich_format import decode, inflate_gzip
+from helix_temporal.coldtier.zeitlich_format import decode_snapshot, inflate_gzip
 from helix_temporal.errors import (
     ArchiveCorruptError,
     HelixError,
@@ -407,7 +407,7 @@ class TestDamage:
             changed = bytearray(GOOD)
             changed[bit // 8] ^= 1 << bit % 8
             try:
-                decode(inflate_gzip(bytes(changed), 1 << 20, "it"), "", "it")
+                decode_snapshot(inflate_gzip(bytes(changed), 1 << 20, "it"), "", "it")
             except ArchiveCorruptError:
                 continue
             undetected.append(bit)

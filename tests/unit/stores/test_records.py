@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.records import SUMS, Record, pack, size_of, unpack
+from helix_temporal.models.records import SUMS, Record, pack_records, size_of, unpack_records
 
 RECORDS = st.lists(
     st.builds(
@@ -33,8 +33,8 @@ def in_bytes(record: Record, position: int) -> bytes:
 @given(RECORDS, st.integers(0, 2**40))
 def test_what_is_packed_is_unpacked(records: list[Record], first: int) -> None:
     """Bytes in, bytes out; and the size is known without packing."""
-    data = pack(records, first)
-    assert unpack(data) == records
+    data = pack_records(records, first)
+    assert unpack_records(data) == records
     assert len(data) == size_of(records) + SUMS * len(records)
     assert data == b"".join(in_bytes(one, first + at & 0xFFFFFFFF) for at, one in enumerate(records))
 
@@ -42,11 +42,11 @@ def test_what_is_packed_is_unpacked(records: list[Record], first: int) -> None:
 @given(RECORDS.filter(bool), st.data())
 def test_packed_records_that_are_cut_are_refused(records: list[Record], data: st.DataObject) -> None:
     """A truncated object never passes for a shorter thread, unless it ends exactly between two messages."""
-    packed = pack(records)
-    edges = {len(pack(records[:count])) for count in range(len(records) + 1)}
+    packed = pack_records(records)
+    edges = {len(pack_records(records[:count])) for count in range(len(records) + 1)}
     cut = data.draw(st.integers(1, len(packed)).filter(lambda at: at not in edges))
     with pytest.raises(ArchiveCorruptError):
-        unpack(packed[:cut])
+        unpack_records(packed[:cut])
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_packed_records_that_are_cut_are_refused(records: list[Record], data: st
 def test_damaged_records_are_refused(data: bytes) -> None:
     """Nothing of a damaged object is used."""
     with pytest.raises(ArchiveCorruptError):
-        unpack(data)
+        unpack_records(data)

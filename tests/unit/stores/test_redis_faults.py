@@ -23,7 +23,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
-from helix_temporal.stores.redis.connection import translate
+from helix_temporal.stores.redis.connection import translate_error
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
 from tests.unit.stores._redis import backend_on, pool_of
@@ -313,7 +313,7 @@ async def test_each_refusal_has_its_own_error(
 
 def test_an_unreachable_server_is_unavailable() -> None:
     """The message names the address, not the password."""
-    error = translate(DriverConnectionError("redis://:secret@host refused"), "host:6379")
+    error = translate_error(DriverConnectionError("redis://:secret@host refused"), "host:6379")
     assert isinstance(error, StoreUnavailableError)
     assert "secret" not in str(error)
 
@@ -370,7 +370,7 @@ async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -
 async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) -> None:
     """An install that was killed half way leaves nothing for ever, and no thread is seen in it."""
     connection = backend.threads._connection
-    staging = await backend.threads._stage(connection.key("t"), ["0", b"x"])
+    staging = await backend.threads._stage_fields(connection.key("t"), ["0", b"x"])
     assert 0 < await connection.command("PTTL", staging) <= 120_000
     assert [thread_id async for thread_id in backend.threads.scan()] == []
 
@@ -380,7 +380,7 @@ async def test_an_install_whose_messages_expired_is_refused(
 ) -> None:
     """A worker that stalls between the parts must not make half a thread hot."""
     hot, connection = backend.threads, backend.threads._connection
-    stage = hot._stage
+    stage = hot._stage_fields
 
     async def stage_and_stall(key: str, made: list[str | bytes]) -> str:
         staging = await stage(key, made)
@@ -388,7 +388,7 @@ async def test_an_install_whose_messages_expired_is_refused(
         await stage(key, made)
         return staging
 
-    monkeypatch.setattr(hot, "_stage", stage_and_stall)
+    monkeypatch.setattr(hot, "_stage_fields", stage_and_stall)
     with pytest.raises(StoreUnavailableError):
         await hot.install(a_header("t", BIG), BIG, replace=False)
     assert await hot.header("t") is None

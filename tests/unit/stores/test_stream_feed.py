@@ -39,15 +39,15 @@ class CountedStreams(MemoryStreams):
         self.looks = self.waits = 0
         self.broken = False
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         self.looks += 1
         if self.broken:
             raise StoreUnavailableError("away")
-        return await super()._view(stream_id, after, limit)
+        return await super()._read_view(stream_id, after, limit)
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         self.waits += 1
-        return await super()._news(view, after, seconds)
+        return await super()._wait_for_news(view, after, seconds)
 
 
 async def test_readers_that_have_caught_up_ask_nothing() -> None:
