@@ -104,18 +104,22 @@ class AppendedStep(Protocol):
     @property
     def head(self) -> Head:
         """Where the thread stands before it."""
+        ...
 
     @property
     def inputs(self) -> tuple[Record, ...]:
         """The messages that it begins with."""
+        ...
 
     @property
     def answer(self) -> Record | None:
         """The model's; None in a step that ends a turn without one."""
+        ...
 
     @property
     def commits(self) -> bool:
         """It ends its turn."""
+        ...
 
 
 class OpenedAt(Protocol):
@@ -124,18 +128,22 @@ class OpenedAt(Protocol):
     @property
     def head(self) -> Head:
         """Where it stands."""
+        ...
 
     @property
     def committed(self) -> int:
         """Where its finished turns end."""
+        ...
 
     @property
     def epoch(self) -> Epoch:
         """Of the open."""
+        ...
 
     @property
     def born(self) -> Epoch:
         """Of the open that made it."""
+        ...
 
 
 def parse_record(data: bytes) -> SessionRecord:
