@@ -90,7 +90,7 @@ class CallAnswers:
         text = result if isinstance(result, str) else canonical_json(result).decode()
         if len(text.encode()) <= INLINE_TEXT_BYTES:
             return {} if text == "" else {"text": text}
-        _, thread_id = await self._known()
+        _, thread_id = await self._find_agent_and_thread()
         return await create_text(self._connection, thread_id, text, f"answer-{by}")
 
     async def part_fields(self, parts: list[JsonObject], by: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class CallAnswers:
         check_size(size, MAX_CALL_RESULT, "parts")
         if size <= INLINE_TEXT_BYTES:
             return {"parts": parts}
-        _, thread_id = await self._known()
+        _, thread_id = await self._find_agent_and_thread()
         put = PutTextInput(thread_id=thread_id, message_id=f"answer-{by}", parts=parts)
         return await put_aside(self._connection, put)
 
@@ -109,7 +109,7 @@ class CallAnswers:
         result = reply.result
         if result is None or result.status is not AskStatus.ANSWERED or result.text is not None:
             return reply
-        _, thread_id = await self._known()
+        _, thread_id = await self._find_agent_and_thread()
         whole = await self._connection.reader.complete_answer(thread_id, result)
         return reply.model_copy(update={"result": whole})
 
@@ -139,7 +139,7 @@ class CallAnswers:
     async def _create_start(self) -> SessionInput:
         agent, fields = self._agent, dict[str, Any]()
         if agent is None:
-            agent, thread_id = await self._known()
+            agent, thread_id = await self._find_agent_and_thread()
             if thread_id != self._session_id:
                 fields["thread_id"] = thread_id
         return SessionInput(
@@ -151,7 +151,7 @@ class CallAnswers:
             **fields,
         )
 
-    async def _known(self) -> tuple[str, str]:
+    async def _find_agent_and_thread(self) -> tuple[str, str]:
         """The session's agent and thread: by its last execution, or by its state where that can't tell."""
         try:
             info = await self._updates.status(self._session_id)

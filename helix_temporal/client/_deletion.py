@@ -94,7 +94,7 @@ class SessionDeletion:
         refused = await executions.delete(names, [thread_id])
         removed: Counter[str] = Counter()
         for name in reversed(names):
-            erased = await self._erase(name, thread_id if name == self._session_id else None)
+            erased = await self._erase_stores(name, thread_id if name == self._session_id else None)
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
         refused = refused or await executions.delete(names, [thread_id])
@@ -108,7 +108,7 @@ class SessionDeletion:
             left=(*left, *([] if refused is None else [refused])),
         )
 
-    async def _erase(self, name: str, thread_id: str | None) -> EraseSessionResult:
+    async def _erase_stores(self, name: str, thread_id: str | None) -> EraseSessionResult:
         named = only_set(thread_id=thread_id)
         named |= {"keep_usage": True} if self._keep_usage else {}
         erase = EraseSessionInput(session_id=name, **named)
@@ -193,13 +193,13 @@ class SessionExecutions:
         """Cancel what runs; terminate what has not ended within ``grace`` seconds."""
         running = [each for each in session_ids if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._handle(each).cancel())
+            await self._unless_gone(self._workflow_handle(each).cancel())
         deadline = time.monotonic() + grace
         while running and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_EVERY)
             running = [each for each in running if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._handle(each).terminate(reason="the session is deleted"))
+            await self._unless_gone(self._workflow_handle(each).terminate(reason="the session is deleted"))
         why = (
             "it was terminated: what an activity of it puts aside late is collected after a week, by the "
             "janitor or by its time to live"
@@ -215,12 +215,12 @@ class SessionExecutions:
         found, quiet = set[ExecutionRun](), 0
         try:
             while quiet < _QUIET:
-                new = {each async for each in self._listed(session_ids, threads)} - self.deleted - found
+                new = {each async for each in self._list_runs(session_ids, threads)} - self.deleted - found
                 found |= new
                 quiet = 0 if new else quiet + 1
                 await asyncio.sleep(_LOOK_EVERY)
             for each in found:
-                await self._delete(each)
+                await self._delete_run(each)
                 self.deleted.add(each)
         except RPCError as error:
             if error.status not in _REFUSED:
@@ -233,12 +233,12 @@ class SessionExecutions:
         """Those that the server has not deleted yet, after at most ``settle`` seconds."""
         deadline = time.monotonic() + settle
         while True:
-            there = [each for each in self.deleted if await self._exists(each)]
+            there = [each for each in self.deleted if await self._run_exists(each)]
             if not there or time.monotonic() >= deadline:
                 return there
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _listed(
+    async def _list_runs(
         self, session_ids: Sequence[str], threads: Collection[str]
     ) -> AsyncIterator[ExecutionRun]:
         own = self._deployment.name
@@ -252,14 +252,14 @@ class SessionExecutions:
                 if await self._is_ours(found):
                     yield ExecutionRun(found.id, found.run_id)
 
-    async def _delete(self, run: ExecutionRun) -> None:
+    async def _delete_run(self, run: ExecutionRun) -> None:
         request = DeleteWorkflowExecutionRequest(
             namespace=self._client.namespace,
             workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
         )
         await self._unless_gone(self._client.workflow_service.delete_workflow_execution(request))
 
-    async def _exists(self, run: ExecutionRun) -> bool:
+    async def _run_exists(self, run: ExecutionRun) -> bool:
         try:
             await self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
         except RPCError as error:
@@ -270,14 +270,14 @@ class SessionExecutions:
 
     async def _is_running(self, session_id: str) -> bool:
         try:
-            described = await self._handle(session_id).describe()
+            described = await self._workflow_handle(session_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
             raise
         return described.close_time is None and await self._is_ours(described)
 
-    def _handle(self, session_id: str) -> WorkflowHandle[Any, Any]:
+    def _workflow_handle(self, session_id: str) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(workflow_id(session_id, self._deployment.name))
 
     async def _is_ours(self, found: WorkflowExecution) -> bool:

@@ -476,14 +476,14 @@ class SessionHandle:
             raise InvalidRequestError(f"version {version}: that of a SessionInfo expected, as status() gives")
         deadline, pause = time.monotonic() + timeout, _PAUSE
         while (left := deadline - time.monotonic()) > 0:
-            info = await self._seen(left)
+            info = await self._wait_for_status(left)
             if info is not None and info.version > version:
                 return info
             await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
         raise TimeoutError(f"session {self.session_id!r}: nothing happened within {timeout} s")
 
-    async def _seen(self, left: float) -> SessionInfo | None:
+    async def _wait_for_status(self, left: float) -> SessionInfo | None:
         try:
             return await self._updates.look(self.session_id, left)
         except (NoWorkerError, SessionTerminatedError):

@@ -123,9 +123,9 @@ class DirectReads:
             HelixError: As the workflow does.
         """
         if request.read is not None:
-            return ThreadReply(read=await _typed(self._threads.read(request.read)))
+            return ThreadReply(read=await _raise_typed(self._threads.read(request.read)))
         if request.describe is not None:
-            return ThreadReply(described=await _typed(self._threads.describe(request.describe)))
+            return ThreadReply(described=await _raise_typed(self._threads.describe(request.describe)))
         return None
 
     async def messages(self, thread_id: str) -> list[Message]:
@@ -140,7 +140,7 @@ class DirectReads:
             wanted = ReadPage(thread_id, after, limit=PAGE_LIMIT, max_bytes=PAGE_BYTES, whole=False)
             page = await self._store.read(wanted)
             # In a thread: other tasks of the application go on.
-            found += await asyncio.to_thread(_messages, page.records)
+            found += await asyncio.to_thread(_parse_messages, page.records)
             after = page.after
         return found
 
@@ -151,34 +151,34 @@ class DirectReads:
             HelixError: As the workflow does.
         """
         if request.show is not None:
-            return LookReply(show=await _typed(self._sessions.show(request.show)))
+            return LookReply(show=await _raise_typed(self._sessions.show(request.show)))
         if request.usage is not None:
-            return LookReply(usage=await _typed(self._sessions.usage(request.usage)))
+            return LookReply(usage=await _raise_typed(self._sessions.usage(request.usage)))
         if request.turns is not None:
-            return LookReply(turns=await _typed(self._sessions.turns(request.turns)))
+            return LookReply(turns=await _raise_typed(self._sessions.turns(request.turns)))
         if request.find_turn is not None:
-            return LookReply(find_turn=await _typed(self._sessions.find_turn(request.find_turn)))
+            return LookReply(find_turn=await _raise_typed(self._sessions.find_turn(request.find_turn)))
         if request.sessions is not None:
-            return LookReply(sessions=await _typed(self._sessions.find(request.sessions)))
+            return LookReply(sessions=await _raise_typed(self._sessions.find(request.sessions)))
         if request.entries is not None:
-            return LookReply(entries=await _typed(self._usage.query(request.entries)))
+            return LookReply(entries=await _raise_typed(self._usage.query(request.entries)))
         if request.checkpoints is not None:
-            return LookReply(checkpoints=await self._listed(request.checkpoints))
+            return LookReply(checkpoints=await self._list_checkpoints(request.checkpoints))
         return None
 
-    async def _listed(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
+    async def _list_checkpoints(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
         return (
             Page(items=(), total=0)
             if self._checkpoints is None
-            else await _typed(self._checkpoints.list(request))
+            else await _raise_typed(self._checkpoints.list(request))
         )
 
 
-def _messages(records: Sequence[Record]) -> list[Message]:
+def _parse_messages(records: Sequence[Record]) -> list[Message]:
     return [from_record(each) for each in records]
 
 
-async def _typed(answer: Awaitable[R]) -> R:
+async def _raise_typed(answer: Awaitable[R]) -> R:
     try:
         return await answer
     except ApplicationError as error:
@@ -360,14 +360,16 @@ class SessionReader:
                 memo=memo_of(self._deployment),
             )
             async with self._diagnosis.logged(workflow_id):
-                return await (_awaited(started) if is_bounded() else self._served(started))
+                return await (
+                    _await_or_terminate(started) if is_bounded() else self._await_with_diagnosis(started)
+                )
         except RPCError as error:
             check_namespace(self._client, error)
             raise
         except Exception as error:
             raise root_error(error) from error
 
-    async def _served(self, started: WorkflowHandle[Any, Any]) -> Any:
+    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any]) -> Any:
         """The result of a short workflow, while there are workers for it.
 
         Raises:
@@ -386,7 +388,7 @@ class SessionReader:
             unserved.cancel()
 
 
-async def _awaited(started: WorkflowHandle[Any, Any]) -> Any:
+async def _await_or_terminate(started: WorkflowHandle[Any, Any]) -> Any:
     """The result of a short workflow, which is terminated once nobody waits for it any more."""
     try:
         return await started.result()

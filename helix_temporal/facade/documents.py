@@ -54,7 +54,7 @@ class FileSessionStorage:
     async def save(self, session: StoredSession) -> None:
         """See `SessionStorage.save`."""
         body = session.model_dump_json(indent=2).encode()
-        await _in_thread(partial(self._replace, self._path(session.id), body))
+        await _in_thread(partial(self._replace_document, self._document_path(session.id), body))
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See `SessionStorage.load`.
@@ -62,7 +62,9 @@ class FileSessionStorage:
         Raises:
             StoreCorruptError: The file is none of ours, or damaged.
         """
-        found = await _in_thread(partial(self._read, self._path(validate_id(session_id, "session id"))))
+        found = await _in_thread(
+            partial(self._read_document, self._document_path(validate_id(session_id, "session id")))
+        )
         # Long ids are hashed in names, and a file system may fold case: the id inside decides.
         return found if found is not None and found.id == session_id else None
 
@@ -73,51 +75,51 @@ class FileSessionStorage:
             StoreCorruptError: The file is none of ours, or damaged; it stays.
         """
         if await self.load(session_id) is not None:
-            await _in_thread(partial(self._remove, self._path(session_id)))
+            await _in_thread(partial(self._remove_document, self._document_path(session_id)))
 
     async def list(self) -> list[str]:
         """See `SessionStorage.list`; files that are none of ours, or damaged, are passed over.
 
         What killed writers left behind is removed meanwhile.
         """
-        return [*await _in_thread(self._names)]
+        return [*await _in_thread(self._list_names)]
 
-    def _path(self, session_id: str) -> Path:
+    def _document_path(self, session_id: str) -> Path:
         return self._directory / (encode_id(session_id) + _SUFFIX)
 
-    def _names(self) -> tuple[str, ...]:
-        with _reporting(self._directory, "listed"):
+    def _list_names(self) -> tuple[str, ...]:
+        with _raise_store_errors(self._directory, "listed"):
             files = [*self._directory.iterdir()] if self._directory.is_dir() else []
         found = []
         for path in files:
             if _TEMPORARY.fullmatch(path.name):
-                _sweep(path)
+                _remove_abandoned(path)
             if path.suffix != _SUFFIX:
                 continue
             with contextlib.suppress(StoreCorruptError):
-                session = self._read(path)
-                if session is not None and self._path(session.id) == path:
+                session = self._read_document(path)
+                if session is not None and self._document_path(session.id) == path:
                     found.append(session.id)
         return tuple(sorted(found))
 
-    def _read(self, path: Path) -> StoredSession | None:
+    def _read_document(self, path: Path) -> StoredSession | None:
         try:
-            with _reporting(path, "read"):
+            with _raise_store_errors(path, "read"):
                 return StoredSession.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError:
             raise StoreCorruptError(f"{path.name}: no session is in it; restore or remove the file") from None
 
-    def _replace(self, path: Path, body: bytes) -> None:
-        with _reporting(path, "written"):
+    def _replace_document(self, path: Path, body: bytes) -> None:
+        with _raise_store_errors(path, "written"):
             self._directory.mkdir(parents=True, exist_ok=True)
             _replace_file(path, body, self._after)
 
-    def _remove(self, path: Path) -> None:
-        with _reporting(path, "removed"):
+    def _remove_document(self, path: Path) -> None:
+        with _raise_store_errors(path, "removed"):
             path.unlink(missing_ok=True)
-            _settle(self._directory)
+            _sync_directory(self._directory)
 
 
 class FileLocks(Leases):
@@ -135,51 +137,54 @@ class FileLocks(Leases):
         self._directory, self._clock = directory, clock
 
     async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        row = await self._change(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
+        row = await self._change_row(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
         return None if row is None else row.info
 
     async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
         return (
-            await self._change(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now)) is not None
+            await self._change_row(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now))
+            is not None
         )
 
     async def _release_lease(self, key: str, token: int) -> bool:
-        return await self._change(key, lambda row, now: rules.release_lease(row, token, now)) is not None
+        return await self._change_row(key, lambda row, now: rules.release_lease(row, token, now)) is not None
 
     async def _is_held(self, key: str) -> bool:
-        row = await _in_thread(partial(self._row, key))
-        return row is not None and row.held(self._now())
+        row = await _in_thread(partial(self._read_row, key))
+        return row is not None and row.held(self._now_millis())
 
-    async def _change(
+    async def _change_row(
         self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
     ) -> LeaseRow | None:
-        return await _in_thread(partial(self._changed, key, rule))
+        return await _in_thread(partial(self._apply_rule, key, rule))
 
-    def _changed(self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]) -> LeaseRow | None:
-        path = self._path(key)
-        with _reporting(path, "written"):
+    def _apply_rule(
+        self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
+    ) -> LeaseRow | None:
+        path = self._row_path(key)
+        with _raise_store_errors(path, "written"):
             self._directory.mkdir(parents=True, exist_ok=True)
             with path.with_suffix(".lock").open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                row = rule(self._row(key), self._now())
+                row = rule(self._read_row(key), self._now_millis())
                 if row is not None:
                     _replace_file(path, with_checksum(dump_json(asdict(row)), key), lambda _: None)
                 return row
 
-    def _row(self, key: str) -> LeaseRow | None:
-        path = self._path(key)
+    def _read_row(self, key: str) -> LeaseRow | None:
+        path = self._row_path(key)
         try:
-            with _reporting(path, "read"):
+            with _raise_store_errors(path, "read"):
                 body = path.read_bytes()
         except FileNotFoundError:
             return None
         return LeaseRow(**orjson.loads(verify_checksum(body, f"lock {key!r} in {path.name}", key)))
 
-    def _path(self, key: str) -> Path:
+    def _row_path(self, key: str) -> Path:
         # Names of any length, which no file system folds into one another.
         return self._directory / hashlib.sha256(key.encode()).hexdigest()
 
-    def _now(self) -> int:
+    def _now_millis(self) -> int:
         return int(self._clock() * 1_000_000)
 
 
@@ -189,7 +194,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 def _replace_file(path: Path, body: bytes, after: Callable[[str], None]) -> None:
     """Write a file durably: whoever reads it meanwhile sees the old one or the new one."""
-    with _temporary(path) as file:
+    with _open_temporary(path) as file:
         after("created")
         file.write(body)
         file.flush()
@@ -198,12 +203,12 @@ def _replace_file(path: Path, body: bytes, after: Callable[[str], None]) -> None
         after("synced")
         Path(file.name).replace(path)
     after("renamed")
-    _settle(path.parent)
+    _sync_directory(path.parent)
     after("settled")
 
 
 @contextlib.contextmanager
-def _temporary(path: Path) -> Iterator[BinaryIO]:
+def _open_temporary(path: Path) -> Iterator[BinaryIO]:
     """A new file beside it, locked as long as its writer lives."""
     while True:
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
@@ -218,7 +223,7 @@ def _temporary(path: Path) -> Iterator[BinaryIO]:
                 temporary.unlink(missing_ok=True)
 
 
-def _settle(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -226,7 +231,7 @@ def _settle(directory: Path) -> None:
         os.close(handle)
 
 
-def _sweep(temporary: Path) -> None:
+def _remove_abandoned(temporary: Path) -> None:
     """Remove a file whose writer is gone."""
     with contextlib.suppress(OSError), temporary.open("rb") as file:
         # Fails while its writer lives; whatever else fails, the next list tries again.
@@ -235,7 +240,7 @@ def _sweep(temporary: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reporting(path: Path, what: str) -> Iterator[None]:
+def _raise_store_errors(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -54,7 +54,7 @@ class DyingDatabase(Database):
         self._dies_at = dies_at
 
     async def _prepare(self) -> Any:
-        return DyingConnection(await super()._prepare(), self._dies_at)
+        return DyingConnection(await super()._prepare_writer(), self._dies_at)
 
 
 def sessions_of(database: Database) -> OpenSessions:

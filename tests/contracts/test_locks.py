@@ -57,7 +57,7 @@ class TestFileLocks(LocksContract):
     ) -> None:
         """Taken anew, it might give out a token that was given out before."""
         await locks.acquire("k")
-        path = locks._path("k")
+        path = locks._row_path("k")
         damaged = path.read_bytes().replace(b"fencing_token", b"fencing_tokan")
         path.write_bytes(damaged)
         with pytest.raises(StoreCorruptError, match="'k'"):

@@ -11,7 +11,7 @@ import pytest_asyncio
 from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
-from helix_temporal.client._streams import kept
+from helix_temporal.client._streams import read_kept_chunks
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.streams import RunEnded
@@ -59,7 +59,7 @@ async def ends_in(stand: Stand, session_id: str) -> list[str]:
     """How the turns that the stream shows have ended, in order."""
     info = await stand.sessions.streams.get_info(session_id)
     assert info is not None
-    seen = contextlib.aclosing(kept(stand.sessions.streams, session_id, info.last_sequence))
+    seen = contextlib.aclosing(read_kept_chunks(stand.sessions.streams, session_id, info.last_sequence))
     async with asyncio.timeout(20), seen as chunks:
         return [each.chunk.status async for each in chunks if isinstance(each.chunk, RunEnded)]
 

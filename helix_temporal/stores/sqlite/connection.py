@@ -113,7 +113,7 @@ class Database:
         self, name: str, values: Mapping[str, Any] | None = None, **fills: str
     ) -> list[sqlite3.Row]:
         """All rows of one statement that only reads."""
-        async with self._reader() as connection:
+        async with self._take_reader() as connection:
             return await Statements(connection).fetch(name, values, **fills)
 
     async def fetch_one(
@@ -126,7 +126,7 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Statements]:
         """Several statements that see one instant."""
-        async with self._reader() as connection, _transaction(connection, "BEGIN"):
+        async with self._take_reader() as connection, _run_transaction(connection, "BEGIN"):
             yield Statements(connection)
 
     @asynccontextmanager
@@ -138,21 +138,21 @@ class Database:
                 death of the process does not.
             erases: What is deleted leaves the log beside the file as well, unless somebody reads it just now.
         """
-        async with self._writer() as opened:
+        async with self._take_writer() as opened:
             assert opened.writer is not None
             try:
                 if opened.synced is not synced:
                     level = "FULL" if synced else "NORMAL"
                     await opened.writer.execute_fetchall(f"PRAGMA synchronous = {level}")
                     opened.synced = synced
-                async with _transaction(opened.writer, "BEGIN IMMEDIATE"):
+                async with _run_transaction(opened.writer, "BEGIN IMMEDIATE"):
                     yield Statements(opened.writer)
                 if erases:
                     await opened.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:
-                if _code(error) not in _LOCKED:
+                if _primary_code(error) not in _LOCKED:
                     broken, opened.writer = opened.writer, None
-                    await _close(broken)
+                    await _close_connection(broken)
                 raise
 
     async def check(self) -> None:
@@ -171,46 +171,46 @@ class Database:
     # -- inside
 
     @asynccontextmanager
-    async def _writer(self) -> AsyncIterator[_Opened]:
+    async def _take_writer(self) -> AsyncIterator[_Opened]:
         """What is open, its writer among it, which nobody else uses meanwhile."""
-        opened = await self._enter()
+        opened = await self._open_if_closed()
         async with opened.writing:
-            with self._reporting():
+            with self._raise_store_errors():
                 if opened.closed:
                     raise StoreUnavailableError(f"{self._where} was closed meanwhile; repeat the call")
                 if opened.writer is None:
-                    opened.writer, opened.synced = await self._prepare(), True
-                    opened.inode = _inode(self.file)
+                    opened.writer, opened.synced = await self._prepare_writer(), True
+                    opened.inode = _inode_of(self.file)
                 yield opened
 
     @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[aiosqlite.Connection]:
-        opened = await self._enter()
+    async def _take_reader(self) -> AsyncIterator[aiosqlite.Connection]:
+        opened = await self._open_if_closed()
         if opened.writer is None:
-            async with self._writer():
+            async with self._take_writer():
                 pass
         async with opened.reading:
-            with self._reporting():
-                connection = opened.idle.pop() if opened.idle else await self._connect()
+            with self._raise_store_errors():
+                connection = opened.idle.pop() if opened.idle else await self._open_connection()
                 unharmed = True
                 try:
                     yield connection
                 except sqlite3.Error as error:
-                    unharmed = _code(error) in _LOCKED
+                    unharmed = _primary_code(error) in _LOCKED
                     raise
                 finally:
                     if unharmed and not opened.closed:
                         opened.idle.append(connection)
                     else:
-                        await _close(connection)
+                        await _close_connection(connection)
 
-    async def _enter(self) -> _Opened:
+    async def _open_if_closed(self) -> _Opened:
         left = self._opened
         if self._home.claim() and left is not None:
             self._opened = opened = _Opened()
             await _close_all(left)
             return opened
-        if left is not None and (left.writer is None or left.inode == _inode(self.file)):
+        if left is not None and (left.writer is None or left.inode == _inode_of(self.file)):
             return left
         self._opened = opened = _Opened()
         if left is not None:
@@ -219,18 +219,18 @@ class Database:
                 await _close_all(left)
         return opened
 
-    async def _prepare(self) -> aiosqlite.Connection:
+    async def _prepare_writer(self) -> aiosqlite.Connection:
         """A connection that writes, to a file that has our tables."""
         await asyncio.to_thread(_make_file, self.file)
-        connection = await self._connect()
+        connection = await self._open_connection()
         try:
             await self._set_up(connection)
         except BaseException:
-            await _close(connection)
+            await _close_connection(connection)
             raise
         return connection
 
-    async def _connect(self) -> aiosqlite.Connection:
+    async def _open_connection(self) -> aiosqlite.Connection:
         connection = aiosqlite.connect(self.file, timeout=self._timeout, isolation_level=None)
         # A program that forgets to close would wait for this thread for ever at its end.
         thread: Any = getattr(connection, "_thread", connection)
@@ -242,7 +242,7 @@ class Database:
         try:
             await finish_before_cancel(opened())
         except asyncio.CancelledError:
-            await _close(connection)
+            await _close_connection(connection)
             raise
         connection.row_factory = sqlite3.Row
         return connection
@@ -257,7 +257,7 @@ class Database:
                 return
             except sqlite3.OperationalError as error:
                 # Where several processes open a new file, SQLite does not wait by itself.
-                if _code(error) not in _LOCKED or time.monotonic() > end:
+                if _primary_code(error) not in _LOCKED or time.monotonic() > end:
                     raise
             await asyncio.sleep(random.uniform(0.005, 0.05))  # noqa: S311  # no secret
 
@@ -275,7 +275,7 @@ class Database:
         await connection.execute_fetchall("PRAGMA secure_delete = ON")
         if made:
             return
-        async with _transaction(connection, "BEGIN IMMEDIATE"):
+        async with _run_transaction(connection, "BEGIN IMMEDIATE"):
             if await self._is_made(connection):
                 return
             for each in (
@@ -304,16 +304,16 @@ class Database:
         return f"SQLite database {str(self.file)!r}"
 
     @contextlib.contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _raise_store_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._failure(error) from error
+            raise self._error_of_failure(error) from error
         except OSError as error:
             raise self._disk_failure(error) from error
 
-    def _failure(self, error: sqlite3.Error) -> HelixError:
-        code, told = _code(error), f"{self._where}: {error}"
+    def _error_of_failure(self, error: sqlite3.Error) -> HelixError:
+        code, told = _primary_code(error), f"{self._where}: {error}"
         if code in _DAMAGED:
             return StoreCorruptError(
                 f"{self._where} is damaged: {error}; restore it from a backup or move it away",
@@ -334,7 +334,7 @@ class Database:
 
 
 @asynccontextmanager
-async def _transaction(connection: aiosqlite.Connection, begin: str) -> AsyncIterator[None]:
+async def _run_transaction(connection: aiosqlite.Connection, begin: str) -> AsyncIterator[None]:
     try:
         await connection.execute_fetchall(begin)
         yield
@@ -350,10 +350,10 @@ async def _close_all(opened: _Opened) -> None:
     connections = [*opened.idle] if opened.writer is None else [*opened.idle, opened.writer]
     opened.idle, opened.writer = [], None
     for connection in connections:
-        await _close(connection)
+        await _close_connection(connection)
 
 
-async def _close(connection: aiosqlite.Connection) -> None:
+async def _close_connection(connection: aiosqlite.Connection) -> None:
     """Close a connection, whatever state it is in."""
     # One that never opened, or whose loop ended in the middle of a statement, has nobody left to close it.
     with contextlib.suppress(sqlite3.Error, ValueError, TimeoutError):
@@ -361,7 +361,7 @@ async def _close(connection: aiosqlite.Connection) -> None:
             await connection.close()
 
 
-def _code(error: sqlite3.Error) -> int:
+def _primary_code(error: sqlite3.Error) -> int:
     """The primary code of SQLite's; 0 where the driver itself complains."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -370,7 +370,7 @@ def _is_accessible(file: Path) -> bool:
     return os.access(file, os.R_OK | os.W_OK) and os.access(file.parent, os.W_OK | os.X_OK)
 
 
-def _inode(file: Path) -> int:
+def _inode_of(file: Path) -> int:
     """Which file has the name now; 0 for none."""
     try:
         return file.stat().st_ino
@@ -383,17 +383,17 @@ def _make_file(file: Path) -> None:
     if not file.exists():
         _make_directory(file.parent)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        _sync(file.parent)
+        _sync_directory(file.parent)
 
 
 def _make_directory(directory: Path) -> None:
     if not directory.is_dir():
         _make_directory(directory.parent)
         directory.mkdir(mode=0o700, exist_ok=True)
-        _sync(directory.parent)
+        _sync_directory(directory.parent)
 
 
-def _sync(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

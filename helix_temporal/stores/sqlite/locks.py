@@ -37,36 +37,37 @@ class SqliteLocks(Leases):
         self._database, self._clock = database, clock
 
     async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        row = await self._change(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
+        row = await self._change_row(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
         return None if row is None else row.info
 
     async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
         return (
-            await self._change(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now)) is not None
+            await self._change_row(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now))
+            is not None
         )
 
     async def _release_lease(self, key: str, token: int) -> bool:
-        return await self._change(key, lambda row, now: rules.release_lease(row, token, now)) is not None
+        return await self._change_row(key, lambda row, now: rules.release_lease(row, token, now)) is not None
 
     async def _is_held(self, key: str) -> bool:
-        row = await _row(self._database, key)
-        return row is not None and row.held(self._now())
+        row = await _read_row(self._database, key)
+        return row is not None and row.held(self._now_millis())
 
-    async def _change(
+    async def _change_row(
         self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
     ) -> LeaseRow | None:
         async with self._database.write() as on:
-            row = rule(await _row(on, key), self._now())
+            row = rule(await _read_row(on, key), self._now_millis())
             if row is not None:
                 lease = with_checksum(dump_json(asdict(row)), key)
                 await on.fetch("lock_put", {"key": key, "lease": lease})
             return row
 
-    def _now(self) -> int:
+    def _now_millis(self) -> int:
         return int(self._clock() * 1_000_000)
 
 
-async def _row(on: Statements | Database, key: str) -> LeaseRow | None:
+async def _read_row(on: Statements | Database, key: str) -> LeaseRow | None:
     row = await on.fetch_one("lock_row", {"key": key})
     if row is None:
         return None

@@ -23,7 +23,7 @@ class SqlitePayloads:
 
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:
         """See `PayloadStore.put_payload`."""
-        now = self._now()
+        now = self._now_millis()
         row = {
             "thread_id": thread_id,
             "key": key,
@@ -37,7 +37,7 @@ class SqlitePayloads:
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """See `PayloadStore.get_payload`."""
-        values = {"thread_id": thread_id, "key": key, "now": self._now()}
+        values = {"thread_id": thread_id, "key": key, "now": self._now_millis()}
         row = await self._database.fetch_one("payload_get", values)
         where = f"payload {key!r} of thread {thread_id!r} in SQLite"
         return None if row is None else verify_checksum(row["body"], where, thread_id, key)
@@ -52,5 +52,5 @@ class SqlitePayloads:
         async with self._database.write(erases=True) as on:
             await on.fetch("payloads_delete", {"thread_id": thread_id})
 
-    def _now(self) -> int:
+    def _now_millis(self) -> int:
         return int(self._clock() * 1000)

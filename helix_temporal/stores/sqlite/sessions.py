@@ -65,13 +65,15 @@ class SqliteSessions:
         """See `SessionRecords.view`."""
         async with self._database.read() as on:
             row = await on.fetch_one("session_row", {"session_id": session_id})
-            revision, max_epoch = _guarded(session_id, row, None if row is None else row["state"] is not None)
+            revision, max_epoch = _read_guard(
+                session_id, row, None if row is None else row["state"] is not None
+            )
             return SessionView(
                 revision=revision,
                 max_epoch=max_epoch,
-                now=self._now(),
+                now=self._now_millis(),
                 state=None if row is None else _state_of(session_id, row),
-                records=await _wanted(on, session_id, wanted),
+                records=await _read_wanted(on, session_id, wanted),
                 thread=await self._threads.header_on(on, session_id) if wanted.thread else None,
             )
 
@@ -81,8 +83,8 @@ class SqliteSessions:
         async with self._database.write(erases=change.deletes) as on:
             row = await on.fetch_one("session_guard", key)
             present = None if row is None else bool(row["present"])
-            revision, max_epoch = _guarded(session_id, row, present)
-            if revision != change.revision or await _wanted(on, session_id, change.unless):
+            revision, max_epoch = _read_guard(session_id, row, present)
+            if revision != change.revision or await _read_wanted(on, session_id, change.unless):
                 return None
             revision, max_epoch = revision + 1, max(max_epoch, change.max_epoch)
             present = not change.deletes and (change.row is not None or bool(present))
@@ -90,12 +92,12 @@ class SqliteSessions:
                 **key,
                 "revision": revision,
                 "max_epoch": max_epoch,
-                "guard": _guard(session_id, revision, max_epoch, present),
+                "guard": _guard_checksum(session_id, revision, max_epoch, present),
             }
             if change.row is None:
                 await on.fetch("session_touch", guard)
             else:
-                await on.fetch("session_put", guard | _columns(change.row))
+                await on.fetch("session_put", guard | _column_values(change.row))
             if change.deletes:
                 await on.fetch("session_delete", key)
                 await on.fetch("session_delete_records", key)
@@ -143,7 +145,7 @@ class SqliteSessions:
             "limit": query.limit + 1,
             "offset": 0 if query.cursor else query.offset,
         }
-        filters = _filters(query)
+        filters = _filter_values(query)
         async with self._database.read() as on:
             count = await on.fetch("session_count", filters, matching=matching)
             fills = {"field": order, "direction": direction, "beyond": beyond, "matching": matching}
@@ -151,7 +153,7 @@ class SqliteSessions:
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
-            sessions=tuple(_summaries(rows[: query.limit])),
+            sessions=tuple(_parse_summaries(rows[: query.limit])),
             total=count[0]["total"],
             offset=query.offset,
             limit=query.limit,
@@ -171,7 +173,7 @@ class SqliteSessions:
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
         """See `SessionRecords.list_expired`."""
-        rows = await self._database.fetch("session_expired", _beyond(before, limit, after))
+        rows = await self._database.fetch("session_expired", _page_values(before, limit, after))
         return tuple(
             ExpiredSession(
                 session_id=row["session_id"],
@@ -185,7 +187,7 @@ class SqliteSessions:
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[tuple[int, str], ...]:
         """See `SessionRecords.list_due`."""
-        rows = await self._database.fetch("session_due", _beyond(before, limit, after))
+        rows = await self._database.fetch("session_due", _page_values(before, limit, after))
         return tuple((row["due_at"], row["session_id"]) for row in rows)
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
@@ -203,7 +205,7 @@ class SqliteSessions:
 
     async def now(self) -> int:
         """See `SessionRecords.now`: the clock of this machine."""
-        return self._now()
+        return self._now_millis()
 
     async def check(self) -> None:
         """Prove that the file takes writes; see `Database.check`."""
@@ -213,19 +215,19 @@ class SqliteSessions:
         """See `Database.close`."""
         await self._database.close()
 
-    def _now(self) -> int:
+    def _now_millis(self) -> int:
         return int(self._clock() * 1000)
 
 
 # ---- a session's row --------------------------------------------------------------------------------
 
 
-def _guard(session_id: str, revision: int, max_epoch: int, present: bool) -> bytes:
+def _guard_checksum(session_id: str, revision: int, max_epoch: int, present: bool) -> bytes:
     """The checksum of what no body holds."""
     return with_checksum(b"", session_id, revision, max_epoch, int(present))
 
 
-def _guarded(session_id: str, row: sqlite3.Row | None, present: bool | None) -> tuple[int, int]:
+def _read_guard(session_id: str, row: sqlite3.Row | None, present: bool | None) -> tuple[int, int]:
     """Revision and fence; zeros if there is no row.
 
     Raises:
@@ -247,7 +249,7 @@ def _state_of(session_id: str, row: sqlite3.Row) -> bytes | None:
     )
 
 
-def _columns(row: SessionRow) -> dict[str, Any]:
+def _column_values(row: SessionRow) -> dict[str, Any]:
     state = row.state
     summary = dump_json(SessionSummary.of(state).model_dump(mode="json"))
     return {
@@ -255,7 +257,7 @@ def _columns(row: SessionRow) -> dict[str, Any]:
         "user_id": state.user_id,
         "status": state.status.value,
         "parent_session_id": state.parent_session_id,
-        "labels": _labels(state.tags, state.metadata),
+        "labels": _label_texts(state.tags, state.metadata),
         "cleanup_pending": int(state.cleanup_pending),
         "created_at": state.created_at,
         "updated_at": state.updated_at,
@@ -266,13 +268,13 @@ def _columns(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def _labels(tags: Any, metadata: Any) -> str:
+def _label_texts(tags: Any, metadata: Any) -> str:
     """Tags and text metadata as one list of texts, so that a query compares sets."""
     pairs = [dump_json([key, value]).decode() for key, value in metadata.items() if isinstance(value, str)]
     return dump_json([*(dump_json([tag]).decode() for tag in tags), *pairs]).decode()
 
 
-def _filters(query: SessionQuery) -> dict[str, Any]:
+def _filter_values(query: SessionQuery) -> dict[str, Any]:
     parent = query.parent_session_id
     any_parent = isinstance(parent, Unset)
     statuses = [status.value for status in query.status]
@@ -282,18 +284,18 @@ def _filters(query: SessionQuery) -> dict[str, Any]:
         "statuses": dump_json(statuses).decode() if statuses else None,
         "any_parent": int(any_parent),
         "parent_session_id": None if any_parent else parent,
-        "labels": _labels(query.tags, query.metadata) if query.tags or query.metadata else None,
+        "labels": _label_texts(query.tags, query.metadata) if query.tags or query.metadata else None,
         "date_from": query.date_from,
         "date_to": query.date_to,
     }
 
 
-def _beyond(before: int, limit: int, after: tuple[int, str] | None) -> dict[str, Any]:
+def _page_values(before: int, limit: int, after: tuple[int, str] | None) -> dict[str, Any]:
     at, session_id = (None, None) if after is None else after
     return {"before": before, "limit": limit, "after_at": at, "after_id": session_id}
 
 
-def _summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
+def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
     found: list[SessionSummary] = []
     for row in rows:
         session_id = row["session_id"]
@@ -310,13 +312,13 @@ def _summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
 # ---- records ----------------------------------------------------------------------------------------
 
 
-async def _wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
     """The records that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
     for name in wanted.keys:
-        rows += await on.fetch("record_one", _values(session_id, name))
+        rows += await on.fetch("record_one", _key_values(session_id, name))
     for kind, group in wanted.groups:
-        rows += await on.fetch("record_group", _group(session_id, kind, group))
+        rows += await on.fetch("record_group", _group_values(session_id, kind, group))
     for kind in wanted.newest:
         rows += await on.fetch("record_newest", {"session_id": session_id, "kind": kind.value})
     found = {(row["kind"], row["key"], row["group_id"]): row for row in rows}
@@ -326,13 +328,13 @@ async def _wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tup
 async def _write_records(on: Statements, change: SessionCommit) -> None:
     session_id = change.session_id
     for kind, group in change.clears:
-        await on.fetch("record_remove_group", _group(session_id, kind, group))
-    await on.execute_many("record_remove", [_values(session_id, name) for name in change.removes])
+        await on.fetch("record_remove_group", _group_values(session_id, kind, group))
+    await on.execute_many("record_remove", [_key_values(session_id, name) for name in change.removes])
     puts = [
-        _values(session_id, record.name)
+        _key_values(session_id, record.name)
         | {
             "place": record.order,
-            "body": with_checksum(record.body, *_place(session_id, record.name, record.order)),
+            "body": with_checksum(record.body, *_checksum_place(session_id, record.name, record.order)),
         }
         for record in change.puts
     ]
@@ -342,17 +344,17 @@ async def _write_records(on: Statements, change: SessionCommit) -> None:
 def _record_of(session_id: str, row: sqlite3.Row) -> SessionRecord:
     name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
-    body = verify_checksum(row["body"], where, *_place(session_id, name, row["place"]))
+    body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
     return SessionRecord(name.kind, name.key, body, name.group, row["place"])
 
 
-def _place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+def _checksum_place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
     return session_id, name.kind.value, name.key, name.group, order
 
 
-def _values(session_id: str, name: RecordKey) -> dict[str, Any]:
+def _key_values(session_id: str, name: RecordKey) -> dict[str, Any]:
     return {"session_id": session_id, "kind": name.kind.value, "group_id": name.group, "key": name.key}
 
 
-def _group(session_id: str, kind: RecordKind, group: str) -> dict[str, Any]:
+def _group_values(session_id: str, kind: RecordKind, group: str) -> dict[str, Any]:
     return {"session_id": session_id, "kind": kind.value, "group_id": group}

@@ -52,7 +52,7 @@ class SqliteStreams(Streams):
     ) -> None:
         super().__init__(limits)
         self._database, self._clock = database, clock
-        self._polling = Polling(self._places, "SQLite")
+        self._polling = Polling(self._read_places, "SQLite")
         self._next_purge = 0.0
 
     async def close(self) -> None:
@@ -63,29 +63,29 @@ class SqliteStreams(Streams):
 
     async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
-            await self._purge()
+            await self._purge_expired()
         async with self._database.write(synced=False) as on:
-            now = self._now()
-            before = await self._head(on, batch.stream_id, now)
+            now = self._now_millis()
+            before = await self._read_head(on, batch.stream_id, now)
             if before is None:
                 if not batch.create:
                     return Refused("absent")
-                await _delete(on, batch.stream_id)
+                await _delete_stream(on, batch.stream_id)
             log = StreamLog()
             log.head = before
             if before is not None:
-                log.keys = await _known(on, before.made, [key for key, _ in batch.entries if key])
+                log.keys = await _find_known_keys(on, before.made, [key for key, _ in batch.entries if key])
             known = set(log.keys)
             answer = log.append(batch, now, 0)
             if isinstance(answer, Written):
                 assert log.head is not None
-                await self._write(on, log, known, 1 if before is None else before.first)
+                await self._write_batch(on, log, known, 1 if before is None else before.first)
             return answer
 
     async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         async with self._database.read() as on:
-            now = self._now()
-            head = await self._head(on, stream_id, now)
+            now = self._now_millis()
+            head = await self._read_head(on, stream_id, now)
             if head is None:
                 return None
             rows = await on.fetch("stream_chunks", {"made": head.made, "after": after, "limit": limit})
@@ -109,21 +109,21 @@ class SqliteStreams(Streams):
 
     async def _change_status(self, change: StatusChange) -> int | None:
         async with self._database.write() as on:
-            now, log = self._now(), StreamLog()
-            log.head = await self._head(on, change.before.stream_id, now)
+            now, log = self._now_millis(), StreamLog()
+            log.head = await self._read_head(on, change.before.stream_id, now)
             last = log.change(change, now)
             if last is None or log.head is None:
                 return None
             if change.chunk is not None:
                 await _delete_content(on, log.head.made)
                 await _put_chunks(on, log.head.made, log.chunks)
-            await _put(on, log.head)
+            await _put_head(on, log.head)
             return last
 
     async def _drop_stream(self, stream_id: str) -> bool:
         async with self._database.write(erases=True) as on:
-            there = await self._head(on, stream_id, self._now()) is not None
-            await _delete(on, stream_id)
+            there = await self._read_head(on, stream_id, self._now_millis()) is not None
+            await _delete_stream(on, stream_id)
             return there
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
@@ -131,11 +131,11 @@ class SqliteStreams(Streams):
         await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
-    async def _places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
+    async def _read_places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
         rows = await self._database.fetch("stream_news", {"stream_ids": dump_json([*stream_ids]).decode()})
         return {row["stream_id"]: (row["made"], row["last"], row["revision"]) for row in rows}
 
-    async def _head(self, on: Statements, stream_id: str, now: int) -> StreamHead | None:
+    async def _read_head(self, on: Statements, stream_id: str, now: int) -> StreamHead | None:
         """The head of a stream that has not expired."""
         row = await on.fetch_one("stream_head", {"stream_id": stream_id})
         if row is None:
@@ -144,7 +144,7 @@ class SqliteStreams(Streams):
         over = None if self.limits.ttl is None else head.updated_at + self.limits.ttl * 1000
         return None if is_past(over, now) else head
 
-    async def _write(self, on: Statements, log: StreamLog, known: set[str], first: int) -> None:
+    async def _write_batch(self, on: Statements, log: StreamLog, known: set[str], first: int) -> None:
         """Write what a batch brought; ``first`` is the oldest chunk that was kept before."""
         head, most = log.head, self.limits.max_chunks
         assert head is not None
@@ -155,33 +155,33 @@ class SqliteStreams(Streams):
         await on.execute_many("stream_put_key", keys)
         if kept > first:
             await on.fetch("stream_trim", {"made": head.made, "first": kept})
-        await _put(on, replace(head, first=kept))
+        await _put_head(on, replace(head, first=kept))
 
-    async def _purge(self) -> None:
+    async def _purge_expired(self) -> None:
         if self.limits.ttl is None or (now := time.monotonic()) < self._next_purge:
             return
         self._next_purge = now + _PURGE_EVERY
-        before = self._now() - int(self.limits.ttl * 1000)
+        before = self._now_millis() - int(self.limits.ttl * 1000)
         while True:
             async with self._database.write(synced=False) as on:
                 rows = await on.fetch("stream_expired", {"before": before, "limit": _PURGED_AT_ONCE})
                 for row in rows:
-                    await _delete(on, row["stream_id"])
+                    await _delete_stream(on, row["stream_id"])
             if len(rows) < _PURGED_AT_ONCE:
                 return
 
-    def _now(self) -> int:
+    def _now_millis(self) -> int:
         return int(self._clock() * 1000)
 
 
-async def _known(on: Statements, made: str, keys: list[str]) -> dict[str, int]:
+async def _find_known_keys(on: Statements, made: str, keys: list[str]) -> dict[str, int]:
     if not keys:
         return {}
     rows = await on.fetch("stream_known", {"made": made, "keys": dump_json(keys).decode()})
     return {row["key"]: row["sequence"] for row in rows}
 
 
-async def _put(on: Statements, head: StreamHead) -> None:
+async def _put_head(on: Statements, head: StreamHead) -> None:
     row = {
         "stream_id": head.stream_id,
         "made": head.made,
@@ -209,7 +209,7 @@ async def _put_chunks(on: Statements, made: str, chunks: Any) -> None:
     )
 
 
-async def _delete(on: Statements, stream_id: str) -> None:
+async def _delete_stream(on: Statements, stream_id: str) -> None:
     for row in await on.fetch("stream_delete", {"stream_id": stream_id}):
         await _delete_content(on, row["made"])
 

@@ -57,34 +57,34 @@ class SqliteThreads:
 
     async def expires_in(self, thread_id: str) -> float | None:
         """Seconds until the record expires, None if it never does or is not there."""
-        thread = await self._find(self._database, thread_id)
+        thread = await self._find_thread(self._database, thread_id)
         return None if thread is None or thread.expires_at is None else thread.expires_at - self._clock()
 
     # -- reads
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        thread = await self._find(self._database, thread_id)
+        thread = await self._find_thread(self._database, thread_id)
         return None if thread is None else thread.header
 
     async def header_on(self, on: Statements, thread_id: str) -> HotHeader | None:
         """The header, inside a transaction."""
-        thread = await self._find(on, thread_id)
+        thread = await self._find_thread(on, thread_id)
         return None if thread is None else thread.header
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
         async with self._database.read() as on:
-            if (thread := await self._find(on, thread_id)) is None:
+            if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
             first = fences.snapshot_start(thread.header, since)
-            records = await _messages(on, thread_id, first, thread.header.head.position)
+            records = await _read_messages(on, thread_id, first, thread.header.head.position)
             return HotSnapshot(thread.header, first, records)
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
         async with self._database.read() as on:
-            if (thread := await self._find(on, thread_id)) is None:
+            if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
             base, head = thread.header.base.position, thread.header.head.position
             start = min(max(wanted.start, base), head)
@@ -93,7 +93,9 @@ class SqliteThreads:
                 start = max(start, stop - max(wanted.limit, 1))
             else:
                 stop = min(stop, start + max(wanted.limit, 1))
-            first, records = fences.select_page(await _messages(on, thread_id, start, stop), start, wanted)
+            first, records = fences.select_page(
+                await _read_messages(on, thread_id, start, stop), start, wanted
+            )
             return HotSnapshot(thread.header, first, records)
 
     async def step_view(
@@ -101,7 +103,7 @@ class SqliteThreads:
     ) -> StepView | None:
         """See `HotTier.step_view`."""
         async with self._database.read() as on:
-            if (thread := await self._find(on, thread_id)) is None:
+            if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
             base, end = thread.header.base.position, thread.header.head.position
             at = min(max(head.position, base), end)
@@ -110,7 +112,7 @@ class SqliteThreads:
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`; a damaged thread is named as well.  Removes what has expired."""
-        while await self._purge() == _SCAN:
+        while await self._purge_expired() == _SCAN:
             pass
         last = ""
         while rows := await self._database.fetch("thread_scan", {"after": last, "limit": _SCAN}):
@@ -128,7 +130,7 @@ class SqliteThreads:
     async def append_on(self, on: Statements, step: StepAppend) -> Appended | None:
         """The same inside a transaction."""
         now = self._clock()
-        thread = await self._find(on, step.thread_id)
+        thread = await self._find_thread(on, step.thread_id)
         if thread is None:
             return ops.append_to_thread(None, step, now).answer
         base, end = thread.header.base.position, thread.header.head.position
@@ -136,18 +138,18 @@ class SqliteThreads:
         held = await _with_messages(on, thread, start, min(start + 1 + max(len(step.records), 1), end))
         appended, after = ops.append_to_thread(held, step, now)
         if after is not None and after is not held:
-            await _store(on, held, after)
+            await _store_changes(on, held, after)
         return appended
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        return await self._change(
+        return await self._change_thread(
             change.header.thread_id, lambda held, now: ops.rebase_thread(held, change, now), whole=True
         )
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        return await self._change(
+        return await self._change_thread(
             header.thread_id,
             lambda held, now: ops.install_thread(held, header, records, replace=replace, now=now),
             whole=True,
@@ -157,29 +159,29 @@ class SqliteThreads:
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
         """See `HotTier.evict`."""
-        return await self._change(
+        return await self._change_thread(
             thread_id, lambda held, now: ops.evict_thread(held, epoch, archived, warm_ttl=warm_ttl, now=now)
         )
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
-        return await self._change(
+        return await self._change_thread(
             thread_id, lambda held, _: ops.trim_thread(held, epoch, archived, keep_from), whole=True
         )
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        await self._change(thread_id, lambda held, _: ops.close_epoch(held, epoch))
+        await self._change_thread(thread_id, lambda held, _: ops.close_epoch(held, epoch))
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
-        return await self._change(
+        return await self._change_thread(
             thread_id, lambda held, _: ops.save_slice(held, epoch, data, expected_version)
         )
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        await self._change(thread_id, lambda held, _: ops.drop_thread(held, epoch), erases=True)
+        await self._change_thread(thread_id, lambda held, _: ops.drop_thread(held, epoch), erases=True)
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes, /) -> bool:
         """See `HotTier.drop_damaged`."""
@@ -194,7 +196,7 @@ class SqliteThreads:
                 return False
             if row["slice"] != with_checksum(slice_, thread_id, archived.slice_version):
                 return False
-            await _delete(on, thread_id)
+            await _delete_thread(on, thread_id)
             return True
 
     async def check(self) -> None:
@@ -207,7 +209,7 @@ class SqliteThreads:
 
     # -- inside
 
-    async def _find(self, on: Statements | Database, thread_id: str) -> HeldThread | None:
+    async def _find_thread(self, on: Statements | Database, thread_id: str) -> HeldThread | None:
         """The thread without its messages; None if there is none or it has expired."""
         row = await on.fetch_one("thread_header", {"thread_id": thread_id})
         if row is None:
@@ -215,7 +217,7 @@ class SqliteThreads:
         thread = _thread_of(thread_id, row["header"], row["slice"])
         return None if thread.expired(self._clock()) else thread
 
-    async def _change(
+    async def _change_thread(
         self,
         thread_id: str,
         operation: Callable[[HeldThread | None, float], OperationOutcome[T]],
@@ -225,17 +227,17 @@ class SqliteThreads:
     ) -> T:
         """Apply an operation; ``whole``: it looks at the messages; ``erases``: see `Database.write`."""
         async with self._database.write(erases=erases) as on:
-            held = await self._find(on, thread_id)
+            held = await self._find_thread(on, thread_id)
             if held is not None and whole:
                 held = await _with_messages(on, held, held.header.base.position, held.header.head.position)
             answer, after = operation(held, self._clock())
             if after is not None and after is not held:
-                await _store(on, held, after)
+                await _store_changes(on, held, after)
             elif after is None and held is not None:
-                await _delete(on, thread_id)
+                await _delete_thread(on, thread_id)
             return answer
 
-    async def _purge(self) -> int:
+    async def _purge_expired(self) -> int:
         """Remove some of the threads that have expired; how many were looked at."""
         now = self._clock()
         async with self._database.write() as on:
@@ -246,18 +248,18 @@ class SqliteThreads:
                 row = await on.fetch_one("thread_header", {"thread_id": thread_id})
                 if row is not None and _is_over(row["header"], thread_id, now):
                     found += 1
-                    await _delete(on, thread_id)
+                    await _delete_thread(on, thread_id)
             return found
 
 
 async def _with_messages(on: Statements, thread: HeldThread, start: int, stop: int) -> HeldThread:
     """The thread with the messages of a range; before them stand such that nobody looks at."""
-    records = await _messages(on, thread.header.thread_id, start, stop)
+    records = await _read_messages(on, thread.header.thread_id, start, stop)
     unread = (_UNREAD,) * (start - thread.header.base.position)
     return changed(thread, records=unread + records)
 
 
-async def _messages(on: Statements, thread_id: str, start: int, stop: int) -> tuple[Record, ...]:
+async def _read_messages(on: Statements, thread_id: str, start: int, stop: int) -> tuple[Record, ...]:
     """The messages of a range that is held.
 
     Raises:
@@ -277,7 +279,7 @@ async def _messages(on: Statements, thread_id: str, start: int, stop: int) -> tu
     return tuple(found)
 
 
-async def _store(on: Statements, before: HeldThread | None, after: HeldThread) -> None:
+async def _store_changes(on: Statements, before: HeldThread | None, after: HeldThread) -> None:
     """Write what differs."""
     header = after.header
     thread_id = header.thread_id
@@ -329,17 +331,17 @@ async def _put_messages(on: Statements, thread: HeldThread, start: int) -> None:
     await on.execute_many("thread_put_message", rows)
 
 
-async def _delete(on: Statements, thread_id: str) -> None:
+async def _delete_thread(on: Statements, thread_id: str) -> None:
     await on.fetch("thread_delete", {"thread_id": thread_id})
     await on.fetch("thread_delete_messages", {"thread_id": thread_id})
 
 
 def _header_body(header: HotHeader, expires_at: float | None) -> bytes:
-    fields = {name: _plain(getattr(header, name)) for name in _FIELDS}
+    fields = {name: _plain_value(getattr(header, name)) for name in _FIELDS}
     return with_checksum(dump_json({"header": fields, "expires_at": expires_at}), header.thread_id)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return value.model_dump() if isinstance(value, Head) else value
 
 

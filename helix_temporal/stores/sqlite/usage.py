@@ -35,17 +35,17 @@ class SqliteUsage(UsageLedger):
     async def _of_session(
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
-        values = _values(wanted, limit, offset) | {"session_id": session_id}
+        values = _filter_values(wanted, limit, offset) | {"session_id": session_id}
         matching = statement("usage_matching")
-        return _entries(await self._database.fetch("usage_of_session", values, matching=matching))
+        return _parse_entries(await self._database.fetch("usage_of_session", values, matching=matching))
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         name = "usage_of_all" if wanted.session_id is None else "usage_of_session"
-        values, matching = _values(wanted, limit, offset), statement("usage_matching")
+        values, matching = _filter_values(wanted, limit, offset), statement("usage_matching")
         async with self._database.read() as on:
             count = await on.fetch("usage_count", values, matching=matching)
             rows = await on.fetch(name, values, matching=matching)
-        return _entries(rows), count[0]["total"]
+        return _parse_entries(rows), count[0]["total"]
 
     async def _has_entries(self, session_id: str) -> bool:
         return bool(await self._database.fetch("usage_any", {"session_id": session_id}))
@@ -55,7 +55,7 @@ class SqliteUsage(UsageLedger):
             return bool(await on.fetch("usage_delete", {"session_id": session_id}))
 
 
-def _values(wanted: UsageFilter, limit: int | None, offset: int) -> dict[str, Any]:
+def _filter_values(wanted: UsageFilter, limit: int | None, offset: int) -> dict[str, Any]:
     return {
         "session_id": wanted.session_id,
         "kinds": None if wanted.kinds is None else dump_json(sorted(wanted.kinds)).decode(),
@@ -70,7 +70,7 @@ def _values(wanted: UsageFilter, limit: int | None, offset: int) -> dict[str, An
     }
 
 
-def _entries(rows: list[sqlite3.Row]) -> list[UsageEntry]:
+def _parse_entries(rows: list[sqlite3.Row]) -> list[UsageEntry]:
     found: list[UsageEntry] = []
     for row in rows:
         where = f"usage of session {row['session_id']!r} in SQLite"
