@@ -53,7 +53,7 @@ class DyingDatabase(Database):
         super().__init__(file)
         self._dies_at = dies_at
 
-    async def _prepare(self) -> Any:
+    async def _prepare_writer(self) -> Any:
         return DyingConnection(await super()._prepare_writer(), self._dies_at)
 
 

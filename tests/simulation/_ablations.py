@@ -47,7 +47,7 @@ def epoch_fence(shop: Shop) -> Iterator[None]:
         return hot_rules.fenced_record_error(header, epoch) if closed else None
 
     with _all(
-        patch.object(hot_rules, "refusal", refusal),
+        patch.object(hot_rules, "epoch_refusal", refusal),
         patch.object(decide, "check_hot_epoch", lambda *_, **__: None),
         patch.object(store, "check_hot_epoch", lambda *_, **__: None),
         patch.object(decide, "_check_archive_epoch", lambda *_: None),
@@ -139,7 +139,10 @@ def hot_continues(shop: Shop) -> Iterator[None]:
     def believing(hot: HotSnapshot | None, archive: Manifest) -> bool:
         return hot is not None and not hot.header.deleted
 
-    with _all(patch.object(decide, "continues", believing), patch.object(opening, "continues", believing)):
+    with _all(
+        patch.object(decide, "continues_archive", believing),
+        patch.object(opening, "continues_archive", believing),
+    ):
         yield
 
 

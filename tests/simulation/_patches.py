@@ -52,5 +52,5 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         for module in (steps, suspended_turns):
             stack.enter_context(patch.object(module, "current_millis", lambda: int(clock() * 1000)))
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
-        stack.enter_context(patch.object(sessions, "beating", _worker.beating))
+        stack.enter_context(patch.object(sessions, "heartbeat_with_progress", _worker.beating))
         yield

@@ -97,12 +97,15 @@ async def test_a_run_that_its_worker_has_dropped_ends_in_silence() -> None:
     gc.collect()  # warnings are errors here
 
 
+BEATING = ("heartbeat_with_progress(", "heartbeat_in_background(", "self._open_thread(")
+
+
 def test_activities_that_heartbeat_are_marked_as_such() -> None:
     """Unmarked, a lost worker is noticed late; marked without heartbeats, a slow store is a lost worker."""
     wrong = []
     for method in ACTIVITIES:
         source = inspect.getsource(inspect.unwrap(method))
-        beats = "beating(" in source or "heartbeats(" in source or "self._open(" in source
+        beats = any(each in source for each in BEATING)
         if beats != (limits_of(method) != "store"):
             wrong.append(method.__qualname__)
     assert wrong == []
