@@ -32,7 +32,12 @@ def test_every_function_of_a_walk_is_there(title: str, walk: str) -> None:
 
 def test_a_function_that_is_not_there_is_found_out() -> None:
     """The check tells a name that is gone from one that is there, at every level."""
-    there = ["client", "client._handle", "client._handle.SessionHandle.ask", "stores.threads.fences.same_step"]
+    there = [
+        "client",
+        "client._handle",
+        "client._handle.SessionHandle.ask",
+        "stores.threads.fences.check_step",
+    ]
     gone = ["clients", "client._handles", "client._handle.SessionHandle.asks", "stores.threads.fences.x"]
     assert [is_there(name) for name in there] == [True] * 4
     assert [is_there(name) for name in gone] == [False] * 4
