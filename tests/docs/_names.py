@@ -1,9 +1,8 @@
 """Names of the package's code that pages write out, such as ``client._handle.SessionHandle.ask``."""
 
-import importlib
 import importlib.util
+import pkgutil
 import re
-from types import ModuleType
 from typing import Final
 
 import helix_temporal
@@ -18,21 +17,12 @@ def names_in(text: str) -> list[str]:
 
 def is_there(name: str) -> bool:
     """Whether a name below ``helix_temporal`` can be imported or looked up."""
-    found: object = helix_temporal
-    for part in name.split("."):
-        below = f"{found.__name__}.{part}" if isinstance(found, ModuleType) else ""
-        if below and _is_importable(below):
-            found = importlib.import_module(below)
-        elif hasattr(found, part):
-            found = getattr(found, part)
-        else:
-            return False
+    try:
+        pkgutil.resolve_name(f"{helix_temporal.__name__}.{name}")
+    except (ImportError, AttributeError):
+        return False
     return True
 
 
 def _is_module(part: str) -> bool:
-    return _is_importable(f"{helix_temporal.__name__}.{part}")
-
-
-def _is_importable(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+    return importlib.util.find_spec(f"{helix_temporal.__name__}.{part}") is not None
