@@ -26,7 +26,7 @@ _REFERENCE: Final = re.compile(r'<(?:a|img|script|link|iframe)\b[^>]*?\b(?:href|
 _LOADED: Final = re.compile(r'<(?:img|script|iframe|link)\b[^>]*?\b(?:href|src)="(https?:)?//')
 _ID: Final = re.compile(r'\b(?:id|name)="([^"]+)"')
 _CODE: Final = re.compile(r"<(pre|code)\b.*?</\1>", re.DOTALL)
-_UNMADE: Final = re.compile(r"<p>(?:(?!</p>).)*?(?:^|\n|<p>)(?:\* |\d+\. |\||```|:::)", re.DOTALL)
+_UNMADE: Final = re.compile(r"<p>(?:(?:(?!</p>).)*?\n)?(?:\* |\d+\. |\||```|:::)", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
 _ELSEWHERE: Final = re.compile(r"[a-z]+:|//")
 
