@@ -120,6 +120,15 @@ campaign: setup ## Stores for long: races, crashes, random sequences, servers ki
 	HELIX_CAMPAIGN=1 HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -v $(wildcard tests/contracts/test_session_*.py) $(ARGS)
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -v -m campaign $(TESTS) $(ARGS)
 
+.PHONY: docs
+docs: build/docs-venv/.installed ## The pages as a site: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/python .ci/docs.py
+
+build/docs-venv/.installed: docs/constraints.txt
+	$(or $(PYTHON),python3) -m venv --clear build/docs-venv
+	build/docs-venv/bin/python -m pip install --disable-pip-version-check --no-input --quiet -r docs/constraints.txt
+	@touch $@
+
 .PHONY: schema
 schema: setup ## Write docs/schema.sql anew from the migrations
 	$(PY) -m tests.docs._schema

@@ -103,7 +103,7 @@ def running(script: str, variables: Mapping[str, str]) -> Iterator["subprocess.P
 
 
 def test_the_client_gets_an_answer_from_the_worker(variables: dict[str, str], unique: str) -> None:
-    """The three terminals of the README; short programs must also end well."""
+    """The three terminals of the quickstart; short programs must also end well."""
     with running("workers/session_worker.py", variables):
         asked = run(["examples/quickstart/client.py", unique], variables)
         again = run(["examples/quickstart/client.py", unique, "hello"], variables)

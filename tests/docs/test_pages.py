@@ -14,7 +14,7 @@ import pytest
 import helix_temporal
 from helix_temporal import activities
 from helix_temporal.settings import Limits, Settings, Timeouts
-from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name
+from tests.docs._pages import PAGES, ROOT, anchors, blocks, links, name, titled
 
 README = ROOT / "README.md"
 RECIPES = [(page, block) for page in PAGES if page != README for block in blocks(page, "python")]
@@ -50,7 +50,8 @@ def test_the_snippet_of_the_readme_is_short() -> None:
 
 def test_programs_import_from_the_first_door_what_it_has() -> None:
     """Readers copy the imports: a second path to a name makes them wonder which one is meant."""
-    snippets = [(name(page), block) for page in PAGES for block in blocks(page, "python")]
+    untitled = [(name(page), block) for page in PAGES for block in blocks(page, "python")]
+    snippets = [*untitled, *((name(page), block) for page in PAGES for _, block in titled(page, "python"))]
     files = [(name(path), path.read_text()) for path in sorted(ROOT.glob("examples/**/*.py"))]
     around = [
         f"{where}: {alias.name} from {node.module}"
