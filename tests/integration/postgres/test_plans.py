@@ -57,9 +57,9 @@ STEP = "'s1', 1, 0, '', 1, 'm', '{user}', '{m}', '{a}', 1, true, NULL, 0, -1, 0"
 STATEMENTS = {
     "session_view": VIEW,
     "session_thread_view": VIEW,
-    "session_touch": f"'s1', 0, 1, {CHANGES}, {UNLESS}",
-    "session_touch_append": f"'s1', 0, 1, {CHANGES}, {UNLESS}, {STEP}",
-    "session_delete": "'s1', 0, 1",
+    "session_touch": f"'s1', 9, 1, {CHANGES}, {UNLESS}",
+    "session_touch_append": f"'s1', 9, 1, {CHANGES}, {UNLESS}, {STEP}",
+    "session_delete": "'s1', 9, 1",
     "session_page_asc": "'s1', 'run', 50, 10, 'key10'",
     "session_page_desc": "'s1', 'run', 50, 10, 'key10'",
     "session_page_count": "'s1', 'run'",
@@ -135,6 +135,16 @@ async def test_records_are_found_by_an_index(connection: Any, name: str, mode: s
     plan = await _plan(connection, name, STATEMENTS[name])
     assert "Seq Scan" not in plan
     assert "Index Cond" in plan
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if name != "session_purge_operations"])
+async def test_one_plan_is_kept_for_records(connection: Any, name: str) -> None:
+    """Planning a commit anew costs several times what the commit does."""
+    await _prepare(connection, name)
+    for _ in range(8):
+        await _plan(connection, name, STATEMENTS[name])
+    query = "SELECT generic_plans FROM pg_prepared_statements WHERE name = $1"
+    assert await connection.fetchval(query, name) > 0
 
 
 def _literals(values: list[Any]) -> str:
