@@ -141,12 +141,12 @@ async def test_what_version_7_holds_is_there_afterwards(
     )
     await migrations.run()
     sessions = PostgresSessions(adapter, table_prefix=table_prefix)
-    names = tuple(each.name for each in _AFTER)
-    view = await sessions.view("sé", WantedRecords(keys=names))
+    keys = tuple(each.name for each in _AFTER)
+    view = await sessions.view("sé", WantedRecords(keys=keys))
     assert (view.revision, view.state) == (1, '{"é": "\0"}'.encode())
     assert view.records == _AFTER
     assert await PostgresUsage(adapter, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
-    done = await sessions.commit(SessionCommit("sé", 1, 0, removes=names))
+    done = await sessions.commit(SessionCommit("sé", 1, 0, removes=keys))
     assert done == RecordsCommitted(2)
 
 

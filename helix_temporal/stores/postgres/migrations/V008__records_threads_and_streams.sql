@@ -67,7 +67,9 @@ FROM (
     UNION ALL SELECT session_id, 'run', '', run_id, turn, body FROM "{prefix}runs"
     UNION ALL SELECT session_id, 'ref', '', sub_session_id, seq, body FROM "{prefix}sub_session_refs"
 ) AS old;
-CREATE INDEX "{prefix}records_order" ON "{prefix}records" (session_id, kind, ord, key);
+-- By order, for statements that say kind <> '': in a table without statistics the planner takes this index, if it may,
+-- also for single records, and then reads all of their kind.
+CREATE INDEX "{prefix}records_order" ON "{prefix}records" (session_id, kind, ord, key) WHERE kind <> '';
 CREATE INDEX "{prefix}records_operations" ON "{prefix}records" (ord) WHERE kind = 'operation';
 DROP TABLE "{prefix}checkpoints", "{prefix}staging", "{prefix}runs", "{prefix}sub_session_refs";
 

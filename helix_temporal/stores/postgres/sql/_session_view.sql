@@ -3,6 +3,7 @@
 -- of which the newest is.  LATERAL with a LIMIT or OFFSET keeps the planner at one look into an index for each.
 -- An array stands in a SELECT, so that the planner does not see how long it is: else each plan would look better than
 -- the general one, none would be kept, and planning costs more than the statement.
+-- kind <> '' leads to the index by order.
 SELECT 'state' AS kind, '' AS grp, '' AS key, 0::bigint AS ord, s.body, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now
 FROM (SELECT 1) AS one LEFT JOIN "{prefix}states" AS s ON s.session_id = $1
 UNION ALL
@@ -21,5 +22,5 @@ UNION ALL
 SELECT found.*, 0, 0, false, 0
 FROM unnest((SELECT $7::text[])) AS w (kind), LATERAL (
     SELECT r.kind, r.grp, r.key, r.ord, r.body FROM "{prefix}records" AS r
-    WHERE r.session_id = $1 AND r.kind = w.kind ORDER BY r.ord DESC, r.key DESC LIMIT 1
+    WHERE r.session_id = $1 AND r.kind = w.kind AND r.kind <> '' ORDER BY r.ord DESC, r.key DESC LIMIT 1
 ) AS found
